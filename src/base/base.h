@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base.h: the few things every layer stands on: clock, log, environment,
+ * memory, fork detection. Depends on nothing else of solccl. Nothing here
+ * exits, aborts or blocks.
+ */
+#ifndef SOL_BASE_BASE_H
+#define SOL_BASE_BASE_H
+
+#include "solccl/solccl.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#if defined(__GNUC__)
+#define SOL_LIKELY(x) __builtin_expect(!!(x), 1)
+#define SOL_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define SOL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define SOL_LIKELY(x) (x)
+#define SOL_UNLIKELY(x) (x)
+#define SOL_PRINTF(fmt, args)
+#endif
+
+#define SOL_CACHE_LINE 64u
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Monotonic time in nanoseconds. */
+static inline uint64_t sol_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* One polite step of a spin loop. */
+static inline void sol_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static inline size_t sol_round_up(size_t value, size_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+/* ---- log: one line to stderr, "solccl[pid] level: text". SOLCCL_LOG=off|error|warn|info|debug,
+ * "warn" by default. Thread-safe; never fails. */
+typedef enum { SOL_LOG_OFF, SOL_LOG_ERROR, SOL_LOG_WARN, SOL_LOG_INFO, SOL_LOG_DEBUG } sol_log_level;
+bool sol_log_enabled(sol_log_level level);
+void sol_log(sol_log_level level, const char *format, ...) SOL_PRINTF(2, 3);
+
+/* ---- memory: the only door to malloc. SOLCCL_DEBUG_FAIL_ALLOC=k makes the k-th and all later
+ * allocations fail (fault tests); sol_alloc_count() says how many were made. */
+void *sol_calloc(size_t count, size_t bytes);
+void *sol_aligned_calloc(size_t alignment, size_t bytes); /* freed with sol_free too */
+char *sol_strdup(const char *text);
+void sol_free(void *memory);
+uint64_t sol_alloc_count(void);
+
+/* ---- environment: strict parsers. Unset or empty leaves *value alone and returns SOL_OK; what
+ * cannot be read returns SOL_ERR_ARGUMENT with a text naming variable, content and what was
+ * expected, in `why`. Sizes take K, M, G (powers of 1024). */
+sol_status_t sol_env_int(const char *name, long minimum, long maximum, long *value, char *why,
+                         size_t why_bytes);
+sol_status_t sol_env_size(const char *name, size_t minimum, size_t maximum, size_t *value,
+                          char *why, size_t why_bytes);
+/* `choices` ends with NULL; *value becomes the index of the one that matches. */
+sol_status_t sol_env_choice(const char *name, const char *const *choices, int *value, char *why,
+                            size_t why_bytes);
+
+/* ---- the last error of this thread (what sol_last_error(NULL) returns). Returns `status`. */
+sol_status_t sol_thread_error(sol_status_t status, const char *format, ...) SOL_PRINTF(2, 3);
+sol_status_t sol_thread_error_v(sol_status_t status, const char *format, va_list args);
+const char *sol_thread_error_text(void);
+
+/* ---- fork: grows by one in every forked child. A communicator remembers the value it was made
+ * under; a different one means "this is a child". Costs one load. */
+extern unsigned sol_fork_generation;
+void sol_fork_watch(void); /* installs the handler once; any thread */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

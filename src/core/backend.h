@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backend.h: the seam between the library and a kind of ranks.
+ *
+ * A backend is one constant table. core checks every call, resolves its
+ * operation and hands it on; nothing above this line knows which backend runs.
+ * The table is looked up when a communicator is made and called through
+ * comm->backend afterwards.
+ */
+#ifndef SOL_CORE_BACKEND_H
+#define SOL_CORE_BACKEND_H
+
+#include "base/base.h"
+
+/* A reduction as a call carries it: a built-in operation, or SOL_SUM with this rank's scalar. */
+typedef struct sol_reduction {
+    sol_redop_t op;       /* SOL_SUM ... SOL_AVG: never a handle */
+    bool premul;          /* multiply own contribution by the scalar first */
+    bool scalar_on_device;
+    union {
+        unsigned char immediate[8]; /* the scalar's bytes, of the call's dtype */
+        const void *device;         /* where it is, when scalar_on_device */
+    } scalar;
+} sol_reduction_t;
+
+/* One operation, checked: pointers non-null where needed, dtype/op/root valid, sizes do not
+ * overflow, comm healthy. Counts as in solccl.h at the function. */
+typedef struct sol_call {
+    sol_func_t func;
+    sol_dtype_t dtype;
+    size_t count;
+    const void *send;
+    void *recv;
+    int root;              /* root, or the peer of send/recv */
+    sol_reduction_t reduction;
+    const size_t *sendcounts, *senddispls, *recvcounts, *recvdispls; /* all_to_all_v; nranks each;
+                              owned by the caller of run() and valid during it */
+    void *stream;
+    uint64_t sequence;     /* the communicator's operation number, from 1 */
+} sol_call_t;
+
+typedef struct sol_backend {
+    size_t size; /* sizeof(sol_backend_t) of the backend */
+    const char *name;
+    sol_backend_kind_t kind;
+
+    /* Can it be used here? SOL_OK, or why not in `why`. Cheap; cached by the backend. */
+    sol_status_t (*probe)(char *why, size_t why_bytes);
+    /* Collective over comm->boot. Sets comm->state. On failure leaves nothing behind. */
+    sol_status_t (*open)(sol_comm_t comm);
+    /* Local; frees comm->state; waits for no peer. Also after a failure or an abort. */
+    void (*close)(sol_comm_t comm);
+
+    /* The operation. On failure has called sol_comm_fail or sol_comm_error. */
+    sol_status_t (*run)(sol_comm_t comm, const sol_call_t *call);
+    /* All calls of a group that are on this communicator, progressed together, in this order for
+     * equal pairs of ranks. */
+    sol_status_t (*run_group)(sol_comm_t comm, const sol_call_t *calls, size_t ncalls);
+
+    sol_status_t (*mem_alloc)(sol_comm_t comm, size_t bytes, void **memory); /* collective; bytes > 0
+                      and equal on all ranks (core has compared them over boot) */
+    sol_status_t (*mem_free)(sol_comm_t comm, void *memory);
+    sol_status_t (*mem_register)(sol_comm_t comm, void *memory, size_t bytes, void **handle);
+    sol_status_t (*mem_deregister)(sol_comm_t comm, void *handle);
+
+    /* Any thread: end all waits of all ranks; comm->abort_flag is already set. Async-safe with
+     * run(). */
+    void (*abort)(sol_comm_t comm);
+    /* Any thread, never blocks: notice errors from the device or from peers; calls sol_comm_fail. */
+    void (*poll_error)(sol_comm_t comm);
+
+    sol_status_t (*explain)(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes);
+    /* Facts for sol_machine_info, one a line, each "key: value\n". */
+    void (*info)(char *text, size_t bytes);
+    void (*query)(sol_comm_t comm, sol_comm_info_t *info); /* device, shared_bytes, oversubscribed */
+} sol_backend_t;
+
+extern const sol_backend_t sol_backend_shm;
+#ifdef SOL_WITH_CUDA
+extern const sol_backend_t sol_backend_cuda;
+#endif
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * boot.h: how ranks find each other and exchange small things and file
+ * descriptors while a communicator is made (and later for collective set-up
+ * such as sol_mem_alloc). Never on the path of an operation.
+ *
+ * Shape: a star of Unix sockets in the abstract namespace. Rank 0 listens at a
+ * name derived from the id by a one-way function; the others connect, retrying
+ * until the deadline. Both sides check the peer's user (SO_PEERCRED) before
+ * anything secret is sent; the hello then carries the secret, version, backend,
+ * nranks and rank. A stranger, a wrong version or a malformed message is
+ * refused without effect on the others. Every wait has a deadline and says
+ * which ranks it waited for. Nothing is left in the file system.
+ */
+#ifndef SOL_CORE_BOOT_H
+#define SOL_CORE_BOOT_H
+
+#include "base/base.h"
+
+typedef struct sol_boot sol_boot_t;
+
+typedef struct sol_boot_config {
+    const sol_unique_id_t *id;
+    int nranks, rank;
+    sol_backend_kind_t backend; /* all ranks must agree */
+    int timeout_ms;
+    const _Atomic int *abort_flag; /* polled while waiting; may be NULL */
+} sol_boot_config_t;
+
+/* All of these set the thread error (sol_thread_error) with the whole story when they fail. */
+sol_status_t sol_boot_open(sol_boot_t **boot, const sol_boot_config_t *config);
+/* `all` gets nranks * bytes in rank order. Also the barrier, with bytes 0. All ranks pass equal
+ * `bytes`, at most 1 MiB. */
+sol_status_t sol_boot_all_gather(sol_boot_t *boot, const void *mine, size_t bytes, void *all);
+/* Every rank gives `count` descriptors and gets nranks * count, rank-major, its own duplicated;
+ * close-on-exec; the caller closes them. On failure none is left open. */
+sol_status_t sol_boot_share_fds(sol_boot_t *boot, const int *fds, int count, int *all);
+/* pid of each rank as the kernel vouches for it (SO_PEERCRED through rank 0). */
+int sol_boot_pid(const sol_boot_t *boot, int rank);
+/* Any thread: makes all waits in this boot return SOL_ERR_ABORTED. */
+void sol_boot_interrupt(sol_boot_t *boot);
+void sol_boot_close(sol_boot_t *boot);
+
+#endif

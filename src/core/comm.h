@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm.h: what a communicator is, inside the library; how errors are recorded.
+ */
+#ifndef SOL_CORE_COMM_H
+#define SOL_CORE_COMM_H
+
+#include "core/backend.h"
+#include "core/boot.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define SOL_COMM_MAGIC 0x536f4c43434c4331ull /* "SoLCCLC1"; cleared at destroy */
+#define SOL_ERROR_TEXT 1024
+#define SOL_MAX_PREMUL 64
+#define SOL_FIRST_PREMUL 16 /* value of the first handle of sol_redop_create_premul_sum */
+
+struct sol_premul {
+    bool used;
+    sol_dtype_t dtype;
+    sol_reduction_t reduction;
+};
+
+struct sol_comm {
+    /* the first cache line is all that the fast path of a call reads */
+    uint64_t magic;
+    const sol_backend_t *backend;
+    void *state; /* the backend's */
+    int rank, nranks;
+    unsigned fork_generation;
+    _Atomic int failed;     /* 0, or the sol_status_t that made it unusable */
+    uint64_t sequence;      /* operations called; the running one's number */
+    _Atomic int abort_flag; /* sol_comm_abort was called here */
+    bool check;
+
+    uint64_t timeout_ns;
+    size_t staging_bytes; /* 0: the backend's default */
+    uint64_t debug_epoch; /* SOLCCL_DEBUG_EPOCH: first value of every protocol counter; tests start
+                             it near 2^31 and 2^32 */
+    sol_unique_id_t id;
+    sol_boot_t *boot;
+    char name[64]; /* "comm 5f3a (name)": for texts */
+    pthread_mutex_t error_lock;
+    char error[SOL_ERROR_TEXT];
+    struct sol_premul premul[SOL_MAX_PREMUL];
+};
+
+/*
+ * Record an error of this communicator. sol_comm_fail also makes it unusable (the first one wins;
+ * later ones are returned as given but do not replace the text); sol_comm_error leaves it usable.
+ * Both log at level warn / info, keep the text for sol_last_error(comm) and for the thread, and
+ * return `status`. Any thread.
+ */
+sol_status_t sol_comm_fail(sol_comm_t comm, sol_status_t status, const char *format, ...)
+    SOL_PRINTF(3, 4);
+sol_status_t sol_comm_error(sol_comm_t comm, sol_status_t status, const char *format, ...)
+    SOL_PRINTF(3, 4);
+
+/* "all_reduce #12 (1024 x float32 = 4096 bytes, sum)" into text: the one way a call is named. */
+void sol_call_describe(const sol_call_t *call, char *text, size_t bytes);
+
+/* Elements that the call's send and recv buffers hold on this rank (all_to_all_v: of the sums). */
+size_t sol_call_send_elements(const sol_call_t *call, int rank, int nranks);
+size_t sol_call_recv_elements(const sol_call_t *call, int rank, int nranks);
+
+#endif
