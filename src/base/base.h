@@ -67,6 +67,8 @@ void *sol_aligned_calloc(size_t alignment, size_t bytes); /* freed with sol_free
 char *sol_strdup(const char *text);
 void sol_free(void *memory);
 uint64_t sol_alloc_count(void);
+/* For tests in one process: from now on fail the k-th and all later allocations; 0: none. */
+void sol_alloc_fail_from(uint64_t k);
 
 /* ---- environment: strict parsers. Unset or empty leaves *value alone and returns SOL_OK; what
  * cannot be read returns SOL_ERR_ARGUMENT with a text naming variable, content and what was
