@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_layout.h: what lies where in a GPU rank's staging memory, its device
+ * state and its error record. The one definition, for host and device.
+ *
+ * Every rank of a communicator has one staging memory of equal size, mapped by
+ * all its peers. A rank only ever writes into peers' staging (push) and reads
+ * its own.
+ *
+ *   0          control    credits of the lanes, one 64-bit word each
+ *   coll       parity 0   nranks slots of slot_bytes data | their escapes
+ *              parity 1   the same
+ *   p2p        source 0   lanes x depth chunks of data     | their escapes
+ *              source 1 ...
+ *
+ * Data is in message order: byte b of a message lies at byte b of its slot, in
+ * vectors of 16 bytes, whatever the alignment of the user's buffers.
+ *
+ * A 64-bit word of data validates itself (gpu_word.h). It must never be cleared
+ * by anybody but the rank that owns the staging, after reading it.
+ */
+#ifndef SOL_PROTO_GPU_LAYOUT_H
+#define SOL_PROTO_GPU_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SOL_GPU_MAX_RANKS 8
+#define SOL_GPU_LANES 32         /* channels of one direction of a pair, for send/recv */
+#define SOL_GPU_LANE_DEPTH 4     /* chunks of a lane in flight */
+#define SOL_GPU_LANE_CHUNK 32768 /* bytes of one */
+#define SOL_GPU_CONTROL_BYTES 65536
+#define SOL_GPU_PARITIES 2
+#define SOL_GPU_PARITY_DEFAULT (8u << 20) /* data bytes of one parity, all sources together */
+#define SOL_GPU_SLOT_MIN 65536
+#define SOL_GPU_VECTOR 16
+
+/* Byte offsets into a staging memory; equal on all ranks. */
+struct sol_gpu_layout {
+    uint64_t coll;         /* first byte of parity 0 */
+    uint64_t parity_bytes; /* from parity 0 to parity 1: data and escapes */
+    uint64_t slot_bytes;   /* data of one source in one parity */
+    uint64_t escape;       /* from a parity's data to its escapes; data / 2 bytes of them */
+    uint64_t p2p;
+    uint64_t p2p_source_bytes; /* from one source's lanes to the next: data and escapes */
+    uint64_t p2p_escape;       /* from a source's data to its escapes */
+    uint64_t total;
+};
+
+/* Lay out staging for `nranks`; `wanted` bytes are a wish (0: the default), the result's `total`
+ * is what to allocate: at least what a small slot needs, otherwise at most `wanted`. */
+static inline struct sol_gpu_layout sol_gpu_layout_of(int nranks, uint64_t wanted)
+{
+    struct sol_gpu_layout l;
+    uint64_t lanes = (uint64_t)SOL_GPU_LANES * SOL_GPU_LANE_DEPTH * SOL_GPU_LANE_CHUNK;
+    uint64_t parity = SOL_GPU_PARITY_DEFAULT;
+    uint64_t n = (uint64_t)nranks;
+    uint64_t p2p = n * (lanes + lanes / 2);
+
+    if (wanted) {
+        uint64_t fixed = SOL_GPU_CONTROL_BYTES + p2p;
+        parity = wanted > fixed ? (wanted - fixed) / (SOL_GPU_PARITIES * 3) * 2 : 0;
+    }
+    l.slot_bytes = parity / n / 4096 * 4096;
+    if (l.slot_bytes < SOL_GPU_SLOT_MIN)
+        l.slot_bytes = SOL_GPU_SLOT_MIN;
+    l.coll = SOL_GPU_CONTROL_BYTES;
+    l.escape = n * l.slot_bytes;
+    l.parity_bytes = l.escape + l.escape / 2;
+    l.p2p = l.coll + SOL_GPU_PARITIES * l.parity_bytes;
+    l.p2p_escape = lanes;
+    l.p2p_source_bytes = lanes + lanes / 2;
+    l.total = l.p2p + p2p;
+    return l;
+}
+
+/* Where rank `dst` keeps, in ITS sender's... see lanes.cuh: the credit word that receiver `dst`
+ * pushes into the staging of its sender, for one lane. */
+static inline uint64_t sol_gpu_credit_offset(int dst, int lane)
+{
+    return ((uint64_t)dst * SOL_GPU_LANES + (uint64_t)lane) * 8;
+}
+
+/* Protocol state of one rank, in its device memory. Only its own kernels touch it. */
+struct sol_gpu_state {
+    /* read by every CTA beside its input, in one 16-byte load */
+    uint64_t epoch;   /* of the next collective; starts at 1 or above; one per segment */
+    uint64_t dead;    /* not 0: a wait expired or was aborted; kernels return at once */
+    uint32_t arrived; /* CTAs of the running kernel that have read the above */
+    uint32_t claimed; /* the one thread that writes the error record */
+    uint64_t reserved[5];
+    /* numbers of chunks, per peer and lane; see lanes.cuh */
+    uint64_t sent[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];
+    uint64_t received[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];
+};
+
+/* Why a kernel gave up. */
+enum sol_gpu_fault {
+    SOL_GPU_FAULT_NONE = 0,
+    SOL_GPU_FAULT_TIMEOUT = 1,
+    SOL_GPU_FAULT_ABORT = 2,
+    SOL_GPU_FAULT_MISMATCH = 3 /* a peer sent another number of bytes, or another operation */
+};
+
+/* Host memory that the device can write (pinned, mapped); zeroed by the host. Written once: all
+ * fields, then `fault`. */
+struct sol_gpu_error {
+    volatile uint32_t fault; /* enum sol_gpu_fault; 0 until the rest is there */
+    uint32_t func;           /* sol_func_t */
+    int32_t rank;            /* who waited */
+    int32_t awaited;         /* for whom */
+    uint64_t sequence; /* sol_gpu_op.sequence of the launch (a replayed graph: of its capture) */
+    uint64_t bytes;    /* of the operation, in this rank's view */
+    uint64_t epoch;    /* the device's own count */
+    uint64_t detail;   /* MISMATCH: what the peer said; otherwise 0 */
+};
+
+#endif
