@@ -43,10 +43,23 @@ typedef struct sol_backend {
     size_t size; /* sizeof(sol_backend_t) of the backend */
     const char *name;
     sol_backend_kind_t kind;
+    bool blocking; /* run() returns when the work is done and takes no stream (CPU); false: it
+                      enqueues on a stream (GPU) */
+
+    /* SOL_BACKEND_AUTO takes this backend if the calling thread looks like one of its ranks (has a
+     * current CUDA context). NULL: it is the default when no other wants the thread. */
+    bool (*wanted)(void);
+    /* What of the calling thread decides its device. Set-up collected in a group runs on a
+     * temporary thread: context_save is called on the user's, context_set on the temporary one,
+     * before anything else of this backend. Both NULL where there is no such thing. */
+    uintptr_t (*context_save)(void);
+    void (*context_set)(uintptr_t context);
 
     /* Can it be used here? SOL_OK, or why not in `why`. Cheap; cached by the backend. */
     sol_status_t (*probe)(char *why, size_t why_bytes);
-    /* Collective over comm->boot. Sets comm->state. On failure leaves nothing behind. */
+    /* Collective over comm->boot. Sets comm->state. On failure leaves nothing behind and has set
+     * the thread error; core then breaks the boot so that no other rank waits, and after success
+     * makes sure that all ranks have opened before any returns. */
     sol_status_t (*open)(sol_comm_t comm);
     /* Local; frees comm->state; waits for no peer. Also after a failure or an abort. */
     void (*close)(sol_comm_t comm);
@@ -57,8 +70,11 @@ typedef struct sol_backend {
      * equal pairs of ranks. */
     sol_status_t (*run_group)(sol_comm_t comm, const sol_call_t *calls, size_t ncalls);
 
-    sol_status_t (*mem_alloc)(sol_comm_t comm, size_t bytes, void **memory); /* collective; bytes > 0
-                      and equal on all ranks (core has compared them over boot) */
+    /* Collective; bytes > 0 and equal on all ranks (core has compared them over boot). All ranks
+     * make the same exchanges over comm->boot even if one fails half-way (it goes on with a mark
+     * of failure in what it sends), or the failing one calls sol_boot_break. core then collects
+     * the outcomes and calls mem_free where it worked while it failed elsewhere. */
+    sol_status_t (*mem_alloc)(sol_comm_t comm, size_t bytes, void **memory);
     sol_status_t (*mem_free)(sol_comm_t comm, void *memory);
     sol_status_t (*mem_register)(sol_comm_t comm, void *memory, size_t bytes, void **handle);
     sol_status_t (*mem_deregister)(sol_comm_t comm, void *handle);

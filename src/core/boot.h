@@ -17,6 +17,8 @@
 
 #include "base/base.h"
 
+#define SOL_BOOT_MAX_FDS 253 /* what one SCM_RIGHTS message carries (SCM_MAX_FD) */
+
 typedef struct sol_boot sol_boot_t;
 
 typedef struct sol_boot_config {
@@ -32,13 +34,19 @@ sol_status_t sol_boot_open(sol_boot_t **boot, const sol_boot_config_t *config);
 /* `all` gets nranks * bytes in rank order. Also the barrier, with bytes 0. All ranks pass equal
  * `bytes`, at most 1 MiB. */
 sol_status_t sol_boot_all_gather(sol_boot_t *boot, const void *mine, size_t bytes, void *all);
-/* Every rank gives `count` descriptors and gets nranks * count, rank-major, its own duplicated;
- * close-on-exec; the caller closes them. On failure none is left open. */
+/* Every rank gives `count` (at most SOL_BOOT_MAX_FDS, equal on all) descriptors and gets
+ * nranks * count, rank-major, its own duplicated; close-on-exec; the caller closes them. One that
+ * is -1 arrives as -1: how a rank says that it has none. On failure none is left open. */
 sol_status_t sol_boot_share_fds(sol_boot_t *boot, const int *fds, int count, int *all);
 /* pid of each rank as the kernel vouches for it (SO_PEERCRED through rank 0). */
 int sol_boot_pid(const sol_boot_t *boot, int rank);
-/* Any thread: makes all waits in this boot return SOL_ERR_ABORTED. */
+/* Something went wrong here, outside boot: end the exchange that the other ranks are in, or come
+ * to, with `status` and the text of this thread's last error, on all ranks. Returns `status`. */
+sol_status_t sol_boot_break(sol_boot_t *boot, sol_status_t status);
+/* Any thread: makes all waits in this boot return SOL_ERR_ABORTED, here at once and on the other
+ * ranks when they are in an exchange. Later exchanges fail in the same way. */
 void sol_boot_interrupt(sol_boot_t *boot);
+/* Local. NULL is fine. */
 void sol_boot_close(sol_boot_t *boot);
 
 #endif
