@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# lint.sh [format|tidy|cppcheck|all]: formatting and static analysis of all C files in git.
+# A gate pins its tools: other versions of clang-format format differently, so version 14 is used
+# and the check is skipped (exit 77) where it cannot be had.
+set -u
+cd "$(dirname "$0")/.."
+what=${1:-all}
+
+tool() { # tool NAME: NAME-14, or NAME if it is version 14
+    if command -v "$1-14" >/dev/null 2>&1; then
+        echo "$1-14"
+    elif "$1" --version 2>/dev/null | grep -q 'version 14\.'; then
+        echo "$1"
+    fi
+}
+
+files() { # files PATTERN...: those in git, less generated ones
+    git ls-files -co --exclude-standard -- "$@" | while read -r f; do [ -f "$f" ] && echo "$f"; done
+}
+
+format() {
+    local format
+    format=$(tool clang-format)
+    [ -n "$format" ] || { echo "clang-format 14 is not here"; return 77; }
+    files '*.c' '*.h' '*.cu' '*.cuh' | xargs -r "$format" --dry-run -Werror
+}
+
+tidy() {
+    local tidy
+    tidy=$(tool clang-tidy)
+    [ -n "$tidy" ] || { echo "clang-tidy 14 is not here"; return 77; }
+    [ -f build/gcc/compile_commands.json ] || cmake --preset gcc >/dev/null || return 1
+    # Only files that are compiled: a file without its flags gives nonsense.
+    files '*.c' | while read -r f; do
+        grep -q "\"file\": \".*/$f\"" build/gcc/compile_commands.json && echo "$f"
+    done | xargs -r -P "$(nproc)" -n 4 "$tidy" --quiet -p build/gcc --warnings-as-errors='*' \
+        2> >(grep -vE '^[0-9]+ warnings? generated|^Suppressed|^Use -header' >&2)
+}
+
+cppcheck_all() {
+    command -v cppcheck >/dev/null 2>&1 || { echo "cppcheck is not here"; return 77; }
+    files 'src/*.c' 'tools/*.c' 'tests/*.c' 'examples/*.c' |
+        cppcheck --quiet --std=c11 --language=c --enable=warning,portability,performance \
+            --inline-suppr --suppress=missingIncludeSystem --suppress=unusedStructMember \
+            --error-exitcode=1 -j "$(nproc)" -Iinclude -Isrc -Itests -D__x86_64__ -D__GNUC__=12 \
+            --file-list=-
+}
+
+case $what in
+format) format ;;
+tidy) tidy ;;
+cppcheck) cppcheck_all ;;
+all)
+    status=0
+    for check in format tidy cppcheck_all; do
+        $check
+        code=$?
+        echo "lint: $check: $([ $code -eq 0 ] && echo ok || { [ $code -eq 77 ] && echo skipped || echo FAILED; })"
+        [ $code -eq 0 ] || [ $code -eq 77 ] || status=1
+    done
+    exit $status
+    ;;
+*)
+    echo "usage: $0 [format|tidy|cppcheck|all]" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run-tests.sh [STEP...]: everything `make test` and CI run, or only the steps named.
+# Each step is a program; its output goes to build/logs/STEP.log and is shown when it fails.
+# A step's own cases are counted: "N passed, N failed[, N skipped]" as our programs print it, and
+# cmocka's summary; a step without such lines counts as one. The last line is the sum.
+# Exit status: 0 only if something passed and nothing failed.
+set -u
+cd "$(dirname "$0")/.."
+logs=build/logs
+mkdir -p "$logs"
+jobs=$(nproc 2>/dev/null || echo 2)
+total_passed=0 total_failed=0 total_skipped=0
+selected=("$@")
+started=$SECONDS
+
+count() { # count LOG CODE: sets passed, failed, skipped
+    read -r passed failed skipped < <(awk '
+        match($0, /^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$/) {
+            p += $1; f += $3; s += $5; next }
+        /^\[  PASSED  \] +[0-9]+ test/ { p += $4 }
+        /^\[  FAILED  \] +[0-9]+ test/ { f += $4 }
+        /^\[  SKIPPED \] +[0-9]+ test/ { s += $4 }
+        END { print p + 0, f + 0, s + 0 }' "$1")
+    if [ $((passed + failed + skipped)) -eq 0 ]; then
+        case $2 in
+        0) passed=1 ;;
+        77) skipped=1 ;;
+        *) failed=1 ;;
+        esac
+    elif [ "$2" -ne 0 ] && [ "$2" -ne 77 ] && [ "$failed" -eq 0 ]; then
+        failed=1 # it ended badly after its last count
+    fi
+}
+
+step() { # step NAME SECONDS COMMAND...
+    local name=$1 limit=$2 log=$logs/$1.log begin=$SECONDS code
+    shift 2
+    if [ ${#selected[@]} -gt 0 ] && ! printf '%s\n' "${selected[@]}" | grep -qxF -- "$name"; then
+        return 0
+    fi
+    timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null
+    code=$?
+    count "$log" $code
+    total_passed=$((total_passed + passed))
+    total_failed=$((total_failed + failed))
+    total_skipped=$((total_skipped + skipped))
+    local verdict=ok
+    [ "$failed" -eq 0 ] || verdict=FAILED
+    [ "$verdict" != ok ] || [ "$passed" -gt 0 ] || verdict=skipped
+    printf '%-8s %-24s %4d s   %s ok, %s bad, %s skipped\n' "$verdict" "$name" \
+        $((SECONDS - begin)) "$passed" "$failed" "$skipped"
+    if [ "$failed" -gt 0 ]; then
+        [ $code -ne 124 ] || echo "    (killed after $limit s)"
+        grep -vE '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 40 | sed 's/^/    /'
+    fi
+    return 0
+}
+
+build() { # build PRESET [CMAKE ARGUMENT...]
+    local preset=$1
+    shift
+    cmake --preset "$preset" -G Ninja "$@" && cmake --build "build/$preset" -j "$jobs"
+}
+
+unit() { # unit BUILD: every unit test program, each under its own limit
+    local program status=0 code
+    for program in "$1"/tests/unit_*; do
+        [ -x "$program" ] || continue
+        echo "== $(basename "$program")"
+        timeout --kill-after=5 120 "$program"
+        code=$?
+        if [ $code -ne 0 ] && [ $code -ne 77 ]; then
+            echo "$(basename "$program") ended with status $code"
+            status=1
+        fi
+    done
+    return $status
+}
+export jobs
+export -f build unit
+
+run() { step "$1" "$2" bash -c "$3"; }
+# The sanitizers' findings are failures, also in ranks that are child processes.
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=99:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export TSAN_OPTIONS=halt_on_error=0:exitcode=66:second_deadlock_stack=1
+# (an old log or a setting of the caller's must not change what is tested)
+for v in $(compgen -e SOLCCL_); do unset "$v"; done
+
+run dependencies 900 'scripts/install-deps.sh test'
+run build-gcc 600 'build gcc'
+run build-clang 600 'build clang'
+run lint-format 120 'scripts/lint.sh format'
+run unit 600 'unit build/gcc'
+run conformance 600 'build/gcc/tests/conformance'
+run faults 400 'build/gcc/tests/faults'
+run unit-clang 600 'unit build/clang'
+run conformance-clang 300 'build/clang/tests/conformance --quick'
+run build-asan 600 'build asan'
+run unit-asan 600 'unit build/asan'
+run conformance-asan 400 'build/asan/tests/conformance --quick'
+run faults-asan 400 'build/asan/tests/faults'
+run build-tsan 600 'build tsan'
+run unit-tsan 600 'unit build/tsan'
+run conformance-tsan 400 'build/tsan/tests/conformance --quick --threads'
+run lint-tidy 400 'scripts/lint.sh tidy'
+run lint-cppcheck 300 'scripts/lint.sh cppcheck'
+run abi 60 'tests/abi/exports.sh build/gcc build/clang'
+run headers 60 'tests/lint/headers.sh'
+run layering 30 'tests/lint/layering.sh'
+run house 30 'tests/lint/house.sh'
+run install 300 'tests/abi/install.sh build/gcc'
+run tool 300 'tests/tool.sh build/gcc'
+run report 200 'tests/report_screenshot.sh build/gcc'
+
+if [ $((total_passed + total_failed)) -eq 0 ]; then
+    echo "run-tests: no step ran" >&2
+    exit 1
+fi
+echo "logs in $logs; $((SECONDS - started)) s"
+if [ $total_skipped -gt 0 ]; then
+    echo "$total_passed passed, $total_failed failed, $total_skipped skipped"
+else
+    echo "$total_passed passed, $total_failed failed"
+fi
+[ $total_failed -eq 0 ] && [ $total_passed -gt 0 ]
