@@ -36,7 +36,8 @@ static inline size_t sol_range_count(sol_range_t range)
 }
 
 /* The share of `rank` of n (n >= 1, 0 <= rank < n, granule >= 1). Shares are in rank order,
- * disjoint and cover 0..count; sizes differ by at most one granule. */
+ * disjoint and cover 0..count; sizes differ by less than two granules (by one element if the
+ * granule is 1). */
 sol_range_t sol_share(size_t count, size_t granule, int n, int rank);
 
 /* The size of the largest share, which is rank 0's. */
