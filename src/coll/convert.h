@@ -26,10 +26,10 @@ typedef struct sol_float_format {
     uint32_t infinity;  /* its magnitude; UINT32_MAX: there is none */
 } sol_float_format_t;
 
-#define SOL_FORMAT_FP16 ((sol_float_format_t){16, 10, 15, 0x7c00, 0x7e00, 0x7c01, 0x7c00})
-#define SOL_FORMAT_BF16 ((sol_float_format_t){16, 7, 127, 0x7f80, 0x7fc0, 0x7f81, 0x7f80})
-#define SOL_FORMAT_E4M3 ((sol_float_format_t){8, 3, 7, 0x7e, 0x7f, 0x7f, UINT32_MAX})
-#define SOL_FORMAT_E5M2 ((sol_float_format_t){8, 2, 15, 0x7b, 0x7e, 0x7d, 0x7c})
+static const sol_float_format_t sol_format_fp16 = {16, 10, 15, 0x7c00, 0x7e00, 0x7c01, 0x7c00};
+static const sol_float_format_t sol_format_bf16 = {16, 7, 127, 0x7f80, 0x7fc0, 0x7f81, 0x7f80};
+static const sol_float_format_t sol_format_e4m3 = {8, 3, 7, 0x7e, 0x7f, 0x7f, UINT32_MAX};
+static const sol_float_format_t sol_format_e5m2 = {8, 2, 15, 0x7b, 0x7e, 0x7d, 0x7c};
 
 static inline uint32_t sol_float_bits(float value)
 {
@@ -100,42 +100,42 @@ static inline uint32_t sol_narrow_bits(uint32_t wide, sol_float_format_t f)
 
 static inline float sol_fp16_to_float(uint16_t bits)
 {
-    return sol_float_from_bits(sol_widen_bits(bits, SOL_FORMAT_FP16));
+    return sol_float_from_bits(sol_widen_bits(bits, sol_format_fp16));
 }
 
 static inline float sol_bf16_to_float(uint16_t bits)
 {
-    return sol_float_from_bits(sol_widen_bits(bits, SOL_FORMAT_BF16));
+    return sol_float_from_bits(sol_widen_bits(bits, sol_format_bf16));
 }
 
 static inline float sol_e4m3_to_float(uint8_t bits)
 {
-    return sol_float_from_bits(sol_widen_bits(bits, SOL_FORMAT_E4M3));
+    return sol_float_from_bits(sol_widen_bits(bits, sol_format_e4m3));
 }
 
 static inline float sol_e5m2_to_float(uint8_t bits)
 {
-    return sol_float_from_bits(sol_widen_bits(bits, SOL_FORMAT_E5M2));
+    return sol_float_from_bits(sol_widen_bits(bits, sol_format_e5m2));
 }
 
 static inline uint16_t sol_float_to_fp16(float value)
 {
-    return (uint16_t)sol_narrow_bits(sol_float_bits(value), SOL_FORMAT_FP16);
+    return (uint16_t)sol_narrow_bits(sol_float_bits(value), sol_format_fp16);
 }
 
 static inline uint16_t sol_float_to_bf16(float value)
 {
-    return (uint16_t)sol_narrow_bits(sol_float_bits(value), SOL_FORMAT_BF16);
+    return (uint16_t)sol_narrow_bits(sol_float_bits(value), sol_format_bf16);
 }
 
 static inline uint8_t sol_float_to_e4m3(float value)
 {
-    return (uint8_t)sol_narrow_bits(sol_float_bits(value), SOL_FORMAT_E4M3);
+    return (uint8_t)sol_narrow_bits(sol_float_bits(value), sol_format_e4m3);
 }
 
 static inline uint8_t sol_float_to_e5m2(float value)
 {
-    return (uint8_t)sol_narrow_bits(sol_float_bits(value), SOL_FORMAT_E5M2);
+    return (uint8_t)sol_narrow_bits(sol_float_bits(value), sol_format_e5m2);
 }
 
 #endif

@@ -76,7 +76,7 @@ VEC_INLINE void FN(range)(sol_redop_t op, unsigned char *dst, const void *const 
     }
     size_t last = bytes - STEP, at = 0;
     RAW_TYPE end = FN(step)(op, srcs, n, last);
-    for (; at + UNROLL * STEP <= last; at += UNROLL * STEP)
+    for (; UNROLL > 1 && at + UNROLL * STEP <= last; at += UNROLL * STEP)
         FN(turn)(op, dst, srcs, n, at);
     for (; at < last; at += STEP)
         RAW_FN(store)(dst + at, FN(step)(op, srcs, n, at));
