@@ -74,11 +74,24 @@ static inline struct sol_gpu_layout sol_gpu_layout_of(int nranks, uint64_t wante
     return l;
 }
 
-/* Where rank `dst` keeps, in ITS sender's... see lanes.cuh: the credit word that receiver `dst`
- * pushes into the staging of its sender, for one lane. */
-static inline uint64_t sol_gpu_credit_offset(int dst, int lane)
+/* Functions that the device uses too. */
+#if defined(__CUDACC__)
+#define SOL_GPU_BOTH static inline __host__ __device__
+#else
+#define SOL_GPU_BOTH static inline
+#endif
+
+/* In the control area: the number of chunks that `receiver` has consumed of what the owner of the
+ * staging sent to it on `lane`. Pushed by the receiver; see gpu_lanes.h. */
+SOL_GPU_BOTH uint64_t sol_gpu_credit_offset(int receiver, int lane)
 {
-    return ((uint64_t)dst * SOL_GPU_LANES + (uint64_t)lane) * 8;
+    return ((uint64_t)receiver * SOL_GPU_LANES + (uint64_t)lane) * 8;
+}
+
+/* In the control area: the last epoch for which `sender` sent the owner a token; see gpu_epoch.h. */
+SOL_GPU_BOTH uint64_t sol_gpu_token_offset(int sender)
+{
+    return SOL_GPU_CONTROL_BYTES / 2 + (uint64_t)sender * 64;
 }
 
 /* Protocol state of one rank, in its device memory. Only its own kernels touch it. */

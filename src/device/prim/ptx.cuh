@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ptx.cuh: every PTX instruction and intrinsic that the kernels use, under a
+ * name that says what it is for. Nothing else in the project contains inline
+ * assembly, so this is the one file that another compiler or an emulator has to
+ * replace.
+ */
+#ifndef SOL_DEVICE_PRIM_PTX_CUH
+#define SOL_DEVICE_PRIM_PTX_CUH
+
+#include <stdint.h>
+
+#define SOL_GPU_FN static __device__ __forceinline__
+
+/* Sixteen bytes: two words that are each read and written whole. */
+struct sol_vector {
+    uint64_t a, b;
+};
+
+/* --- the link: strong accesses of system scope, never cached in L1 ------------------------- */
+
+SOL_GPU_FN struct sol_vector sol_poll_vector(const void *p)
+{
+    struct sol_vector v;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(v.a), "=l"(v.b)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+SOL_GPU_FN void sol_push_vector(void *p, struct sol_vector v)
+{
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b)
+                 : "memory");
+}
+
+SOL_GPU_FN uint64_t sol_poll_word(const void *p)
+{
+    uint64_t w;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+    return w;
+}
+
+SOL_GPU_FN void sol_push_word(void *p, uint64_t w)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
+}
+
+SOL_GPU_FN uint32_t sol_poll_u32(const volatile uint32_t *p)
+{
+    uint32_t w;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(w) : "l"(p) : "memory");
+    return w;
+}
+
+SOL_GPU_FN void sol_push_u32(volatile uint32_t *p, uint32_t w)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
+}
+
+/* Everything this thread did or saw before comes before everything it does after, everywhere. */
+SOL_GPU_FN void sol_fence_system(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/* --- the user's buffers and our own state: ordinary accesses ------------------------------- */
+
+/* volatile, so that a load stays before the pushes it is written before: all inputs first. */
+SOL_GPU_FN struct sol_vector sol_load_16(const void *p)
+{
+    struct sol_vector v;
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
+    return v;
+}
+
+SOL_GPU_FN void sol_store_16(void *p, struct sol_vector v)
+{
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b) : "memory");
+}
+
+/* --- kernels in a row ------------------------------------------------------------------------ */
+
+/* Wait until the kernels before this one in the stream have ended and their memory is visible.
+ * Nothing that another kernel may write is read or written before it. */
+SOL_GPU_FN void sol_await_predecessors(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Let the next kernel of the stream be set up. It promises nothing about this one's memory. */
+SOL_GPU_FN void sol_admit_successor(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* --- time --------------------------------------------------------------------------------------- */
+
+SOL_GPU_FN uint64_t sol_clock_ns(void)
+{
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
+    return t;
+}
+
+/* --- arithmetic that must not be contracted, reordered or flushed -------------------------------- */
+
+SOL_GPU_FN float sol_add_f32(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+SOL_GPU_FN float sol_mul_f32(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+SOL_GPU_FN float sol_div_f32(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+SOL_GPU_FN double sol_add_f64(double a, double b)
+{
+    return __dadd_rn(a, b);
+}
+SOL_GPU_FN double sol_mul_f64(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+SOL_GPU_FN double sol_div_f64(double a, double b)
+{
+    return __ddiv_rn(a, b);
+}
+
+/* NaN if either is, -0 < +0: exactly the PTX instruction. */
+SOL_GPU_FN float sol_min_f32(float a, float b)
+{
+    float r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+SOL_GPU_FN float sol_max_f32(float a, float b)
+{
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+
+SOL_GPU_FN uint32_t sol_bits_f32(float x)
+{
+    return __float_as_uint(x);
+}
+SOL_GPU_FN float sol_f32_bits(uint32_t x)
+{
+    return __uint_as_float(x);
+}
+SOL_GPU_FN uint64_t sol_bits_f64(double x)
+{
+    return (uint64_t)__double_as_longlong(x);
+}
+SOL_GPU_FN double sol_f64_bits(uint64_t x)
+{
+    return __longlong_as_double((long long)x);
+}
+
+/* --- conversions: exact upwards; to nearest even downwards ----------------------------------------- */
+
+SOL_GPU_FN float sol_f32_from_f16(uint32_t h)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((uint16_t)h));
+    return r;
+}
+
+/* Two floats to two fp16, `low` in the low half. */
+SOL_GPU_FN uint32_t sol_f16x2_from_f32(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+SOL_GPU_FN uint32_t sol_bf16x2_from_f32(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+#if __CUDA_ARCH__ >= 890
+#define SOL_HAS_FP8 1
+/* Two fp8 to two fp16 (exact), and two floats to two fp8, saturating. */
+SOL_GPU_FN uint32_t sol_f16x2_from_e4m3x2(uint32_t two)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((uint16_t)two));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_f16x2_from_e5m2x2(uint32_t two)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(r) : "h"((uint16_t)two));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_e4m3x2_from_f32(float low, float high)
+{
+    uint16_t r;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_e5m2x2_from_f32(float low, float high)
+{
+    uint16_t r;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low));
+    return r;
+}
+#else
+#define SOL_HAS_FP8 0
+#endif
+
+#endif

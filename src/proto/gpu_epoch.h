@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_epoch.h: why two buffers are enough, and no barrier is needed.
+ *
+ * Every collective of a communicator has an epoch e, counted in each rank's
+ * device memory (sol_gpu_state.epoch), and uses the slots of parity e mod 2 in
+ * every staging. The rule that all collectives keep:
+ *
+ *   (R) In epoch e every rank sends every peer at least one word or token, and
+ *       does not end before it has received one of epoch e from every peer.
+ *
+ *        rank A    | push e | poll e, reset e | end e | push e+1 | ... end e+1 | push e+2
+ *                                                                     ^              |
+ *        rank B    | push e | poll e, reset e | end e | push e+1 -----'   same slot  v
+ *                                      '----------------- before -----------------> slot
+ *
+ * Claim: A's push of e+2 into a slot of B comes after B's reset of that slot in
+ * epoch e. Proof: A's kernel e+2 starts after its kernel e+1 ended (stream
+ * order, or griddepcontrol.wait), which by (R) was after A received a word of
+ * e+1 from B. B pushed that after its kernel e had ended, resets included. The
+ * ends of kernels are where memory is made visible, so each "after" is a
+ * happens-before. Which thread of which CTA did it is of no importance: grids
+ * may differ between ranks and between calls.
+ *
+ * Rooted operations (broadcast, reduce, gather, scatter) and barrier keep (R)
+ * with tokens: where no data flows from A to B, A stores the epoch itself into
+ * its token word in B's staging. Tokens only grow; the reader waits for
+ * token - epoch >= 0 in 64-bit arithmetic, so they need neither parity nor
+ * reset.
+ *
+ * Counting. All CTAs of a kernel read the epoch when they start, beside their
+ * input. A CTA that has read it and issued its pushes arrives at a counter; the
+ * last to arrive stores epoch + 1. So CTAs that were not launched have nothing
+ * to fall behind with. 64 bits never wrap.
+ *
+ * Messages larger than a slot and point-to-point messages have no such rule:
+ * they go through lanes with credits (gpu_lanes.h).
+ */
+#ifndef SOL_PROTO_GPU_EPOCH_H
+#define SOL_PROTO_GPU_EPOCH_H
+
+#include "proto/gpu_layout.h"
+
+/* Offset of the slot that `source` fills in a staging, in this epoch. */
+SOL_GPU_BOTH uint64_t sol_gpu_slot(const struct sol_gpu_layout *l, uint64_t epoch, int source)
+{
+    return l->coll + (epoch & 1) * l->parity_bytes + (uint64_t)source * l->slot_bytes;
+}
+
+#endif
