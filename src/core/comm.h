@@ -13,11 +13,14 @@
 
 #define SOL_COMM_MAGIC 0x536f4c43434c4331ull /* "SoLCCLC1"; cleared at destroy */
 #define SOL_ERROR_TEXT 1024
+#define SOL_ERROR_SLOTS 4
+#define SOL_COMM_NAME 40
 #define SOL_MAX_PREMUL 64
 #define SOL_FIRST_PREMUL 16 /* value of the first handle of sol_redop_create_premul_sum */
 
 struct sol_premul {
     bool used;
+    unsigned generation; /* part of the handle: one that was destroyed is not taken for a new one */
     sol_dtype_t dtype;
     sol_reduction_t reduction;
 };
@@ -29,10 +32,12 @@ struct sol_comm {
     void *state; /* the backend's */
     int rank, nranks;
     unsigned fork_generation;
-    _Atomic int failed;     /* 0, or the sol_status_t that made it unusable */
-    uint64_t sequence;      /* operations called; the running one's number */
-    _Atomic int abort_flag; /* sol_comm_abort was called here */
+    _Atomic int failed;        /* 0, or the sol_status_t that made it unusable */
+    _Atomic uint64_t sequence; /* operations called; the running one's number */
+    size_t max_count;          /* more elements than this could overflow a size */
+    _Atomic int abort_flag;    /* sol_comm_abort was called here */
     bool check;
+    bool blocking; /* backend->blocking */
 
     uint64_t timeout_ns;
     size_t staging_bytes; /* 0: the backend's default */
@@ -40,10 +45,15 @@ struct sol_comm {
                              it near 2^31 and 2^32 */
     sol_unique_id_t id;
     sol_boot_t *boot;
-    char name[64]; /* "comm 5f3a (name)": for texts */
-    pthread_mutex_t error_lock;
-    char error[SOL_ERROR_TEXT];
+    char name[64];                                /* "comm 5f3a (name)": for texts */
+    char user_name[SOL_COMM_NAME];                /* "" or the config's */
+    pthread_mutex_t error_lock;                   /* writers of the texts below */
+    char fatal[SOL_ERROR_TEXT];                   /* written once, before `failed` */
+    char errors[SOL_ERROR_SLOTS][SOL_ERROR_TEXT]; /* the last ones that left it usable, in turns: a
+                                               reader's text stays whole while others fail */
+    _Atomic unsigned error_count; /* the latest is errors[(error_count - 1) % SLOTS] */
     struct sol_premul premul[SOL_MAX_PREMUL];
+    struct sol_registration *registrations; /* of the one thread that uses the communicator */
 };
 
 /*

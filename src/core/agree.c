@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agree.c: ranks say what they are about to set up, and how it went. So a
+ * split on one rank that meets an allocation on another is an error with names
+ * at once, not a wait; and what fails on one rank fails on all.
+ */
+#include "core/setup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *function_of(uint32_t what)
+{
+    return what == SOL_AGREE_SPLIT ? "sol_comm_split" : "sol_mem_alloc";
+}
+
+sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_agree_t *all)
+{
+    sol_status_t status = sol_boot_all_gather(comm->boot, mine, sizeof(*mine), all);
+    if (status != SOL_OK) {
+        return sol_comm_fail(comm, status, "%s: %s", function_of(mine->what),
+                             sol_thread_error_text());
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        if (all[r].what != all[0].what) {
+            return sol_comm_error(comm, SOL_ERR_MISMATCH, "rank %d called %s, rank 0 %s", r,
+                                  function_of(all[r].what), function_of(all[0].what));
+        }
+    }
+    return SOL_OK;
+}
+
+typedef struct outcome {
+    int32_t status;
+    char text[508];
+} outcome_t;
+
+sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine)
+{
+    outcome_t own = {.status = mine};
+    if (mine != SOL_OK) {
+        snprintf(own.text, sizeof(own.text), "%s", sol_thread_error_text());
+    }
+    outcome_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
+    if (all == NULL) {
+        sol_thread_error(SOL_ERR_MEMORY, "no memory to compare the outcome with other ranks");
+        sol_boot_break(comm->boot, SOL_ERR_MEMORY);
+        return sol_comm_fail(comm, SOL_ERR_MEMORY, "%s", sol_thread_error_text());
+    }
+    sol_status_t status = sol_boot_all_gather(comm->boot, &own, sizeof(own), all);
+    if (status != SOL_OK) {
+        status = sol_comm_fail(comm, status, "%s", sol_thread_error_text());
+    }
+    for (int r = 0; r < comm->nranks && status == SOL_OK; r++) {
+        if (all[r].status != SOL_OK) {
+            all[r].text[sizeof(all[r].text) - 1] = '\0';
+            status =
+                sol_comm_error(comm, (sol_status_t)all[r].status, "rank %d: %s", r, all[r].text);
+        }
+    }
+    sol_free(all);
+    return status;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * setup.h: core's own interfaces that backends need not see: making
+ * communicators, checking handles, groups and the work they put off.
+ */
+#ifndef SOL_CORE_SETUP_H
+#define SOL_CORE_SETUP_H
+
+#include "core/comm.h"
+
+/* ---- handles */
+
+/*
+ * May `comm` be used by the public function `who`? Finds NULL, destroyed and inherited handles.
+ * sol_comm_usable also refuses a communicator that has failed, with the first story.
+ */
+sol_status_t sol_comm_valid(sol_comm_t comm, const char *who);
+sol_status_t sol_comm_usable(sol_comm_t comm, const char *who);
+
+/* ---- making communicators */
+
+/* Everything that decides a communicator, read from arguments, config and environment. */
+typedef struct sol_comm_setup {
+    sol_unique_id_t id;
+    int nranks, rank;
+    const sol_backend_t *backend;
+    int timeout_ms;
+    bool check;
+    size_t staging_bytes;
+    uint64_t debug_epoch;
+    char name[SOL_COMM_NAME];
+} sol_comm_setup_t;
+
+/* Fills all but id, nranks and rank. `config` may be NULL. Sets the thread error. */
+sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_t *config,
+                                 const char *who);
+/* Joins; blocks. Sets the thread error. */
+sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *comm);
+/* sol_comm_make now, or at the end of the open group. */
+sol_status_t sol_comm_make_or_defer(const sol_comm_setup_t *setup, sol_comm_t *comm);
+/* What sol_comm_destroy does after its checks. */
+void sol_comm_free(sol_comm_t comm);
+
+/* The backends of this build, in the order in which SOL_BACKEND_AUTO asks them; ends with NULL. */
+extern const sol_backend_t *const sol_backends[];
+
+/* What the launcher says; see launcher.c. *found: there is one. Sets the thread error. */
+typedef struct sol_launch {
+    const char *launcher; /* for texts */
+    int nranks, rank;
+    unsigned char identity[32]; /* of the job: equal on all ranks, different between jobs */
+} sol_launch_t;
+sol_status_t sol_launch_read(sol_launch_t *launch, bool *found);
+
+/* ---- set-up calls agree on what they do before they do it */
+
+typedef enum { SOL_AGREE_SPLIT = 1, SOL_AGREE_MEM_ALLOC = 2 } sol_agree_what;
+
+typedef struct sol_agree {
+    uint32_t what; /* sol_agree_what */
+    int32_t color, key;
+    uint32_t reserved;
+    uint64_t bytes;
+    sol_unique_id_t id; /* split: the one to take if this rank leads its color */
+} sol_agree_t;
+
+/* All ranks' statements, in rank order. MISMATCH, and `comm` stays usable, where they call
+ * different functions; any other failure makes it unusable. */
+sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_agree_t *all);
+/* OK if `mine` is OK on all ranks, else the status and story of the lowest rank that failed. */
+sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine);
+
+/* ---- groups */
+
+/* Groups open in this thread. On the path of every operation, so in static TLS: one load. */
+extern _Thread_local int sol_group_depth __attribute__((tls_model("initial-exec")));
+
+/* The call has been checked; it is copied, all_to_all_v's arrays too. */
+sol_status_t sol_group_append(sol_comm_t comm, const sol_call_t *call);
+/* A check failed: if a group is open it will do nothing and fail with this thread's error text.
+ * Returns `status`. */
+sol_status_t sol_group_note(sol_status_t status);
+/* `comm` is about to be destroyed: its calls in an open group are dropped and the group fails. */
+void sol_group_forget(sol_comm_t comm);
+
+/*
+ * Work that sol_group_end does on temporary threads: set-up that blocks until other ranks, maybe
+ * of this very thread, have come. Allocated by sol_calloc; sol_job_submit owns it from then on.
+ */
+typedef struct sol_job {
+    /* On a temporary thread, or in the caller's when no group is open. */
+    sol_status_t (*run)(struct sol_job *job);
+    /* In the caller's thread. `commit`: hand the result over, else undo a run that succeeded. */
+    void (*finish)(struct sol_job *job, bool commit);
+    sol_comm_t comm; /* jobs of one communicator run one after another; NULL: on its own */
+    const sol_backend_t *backend;
+    uintptr_t context;
+    sol_status_t status;
+    char text[SOL_ERROR_TEXT];
+    struct sol_job *next;
+} sol_job_t;
+sol_status_t sol_job_submit(sol_job_t *job);
+
+/* ---- premultiplied sums */
+
+/* The reduction that `op` stands for on `comm` with `dtype`; false if it stands for none. */
+bool sol_redop_resolve(const struct sol_comm *comm, sol_redop_t op, sol_dtype_t dtype,
+                       sol_reduction_t *reduction);
+
+#endif
