@@ -26,13 +26,23 @@
 #include <stdint.h>
 
 #define SOL_GPU_MAX_RANKS 8
-#define SOL_GPU_LANES 32         /* channels of one direction of a pair, for send/recv */
-#define SOL_GPU_LANE_DEPTH 4     /* chunks of a lane in flight */
-#define SOL_GPU_LANE_CHUNK 32768 /* bytes of one */
+/* These four are smaller in the emulator, so that small messages reach every boundary. */
+#ifndef SOL_GPU_LANES
+#define SOL_GPU_LANES 32 /* channels of one direction of a pair, for send/recv */
+#endif
+#ifndef SOL_GPU_LANE_CHUNK
+#define SOL_GPU_LANE_CHUNK 32768 /* bytes of one chunk of a lane */
+#endif
+#ifndef SOL_GPU_SLOT_MIN
+#define SOL_GPU_SLOT_MIN 65536
+#endif
+#ifndef SOL_GPU_SLOT_STEP
+#define SOL_GPU_SLOT_STEP 4096 /* slots are multiples of it */
+#endif
+#define SOL_GPU_LANE_DEPTH 4 /* chunks of a lane in flight */
 #define SOL_GPU_CONTROL_BYTES 65536
 #define SOL_GPU_PARITIES 2
 #define SOL_GPU_PARITY_DEFAULT (8u << 20) /* data bytes of one parity, all sources together */
-#define SOL_GPU_SLOT_MIN 65536
 #define SOL_GPU_VECTOR 16
 
 /* Byte offsets into a staging memory; equal on all ranks. */
@@ -61,7 +71,7 @@ static inline struct sol_gpu_layout sol_gpu_layout_of(int nranks, uint64_t wante
         uint64_t fixed = SOL_GPU_CONTROL_BYTES + p2p;
         parity = wanted > fixed ? (wanted - fixed) / (SOL_GPU_PARITIES * 3) * 2 : 0;
     }
-    l.slot_bytes = parity / n / 4096 * 4096;
+    l.slot_bytes = parity / n / SOL_GPU_SLOT_STEP * SOL_GPU_SLOT_STEP;
     if (l.slot_bytes < SOL_GPU_SLOT_MIN)
         l.slot_bytes = SOL_GPU_SLOT_MIN;
     l.coll = SOL_GPU_CONTROL_BYTES;
