@@ -98,7 +98,8 @@ SOL_GPU_BOTH uint64_t sol_gpu_credit_offset(int receiver, int lane)
     return ((uint64_t)receiver * SOL_GPU_LANES + (uint64_t)lane) * 8;
 }
 
-/* In the control area: the last epoch for which `sender` sent the owner a token; see gpu_epoch.h. */
+/* In the control area: the last epoch for which `sender` sent the owner a token; see gpu_epoch.h.
+ */
 SOL_GPU_BOTH uint64_t sol_gpu_token_offset(int sender)
 {
     return SOL_GPU_CONTROL_BYTES / 2 + (uint64_t)sender * 64;

@@ -20,16 +20,17 @@
 struct sol_push_args {
     const char *send;
     char *recv;
-    uint64_t bytes;       /* of a block */
     uint64_t send_stride; /* between the blocks for different peers; 0: all get the same */
     uint64_t recv_stride; /* between the blocks from different peers */
     struct sol_story story;
+    uint32_t bytes;    /* of a block */
     unsigned to, from; /* peers by bit, without this rank */
     int copy;          /* own block goes from send to recv here (not in place) */
 };
 
-template <int N, int V>
-__global__ void __launch_bounds__(512, SOL_GPU_CTAS_PER_SM)
+/* SPREAD: peers get different blocks. */
+template <int N, int V, bool SPREAD, bool EXACT>
+__global__ void __launch_bounds__(V == 4 || !EXACT ? 256 : 512, N == 2 ? 2 : 1)
     sol_push_kernel(const __grid_constant__ struct sol_gpu_comm comm,
                     const __grid_constant__ struct sol_push_args args)
 {
@@ -37,56 +38,63 @@ __global__ void __launch_bounds__(512, SOL_GPU_CTAS_PER_SM)
     sol_admit_successor();
     const int n = N == 2 ? 2 : comm.nranks;
     const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
-    const uint64_t vectors = (args.bytes + SOL_GPU_VECTOR - 1) / SOL_GPU_VECTOR;
-    uint64_t turns = sol_turns(vectors, V);
+    struct sol_place place = sol_first_place<V>();
     struct sol_ticket ticket = sol_take_ticket(comm);
+    bool left = false;
 
-    if (turns == 0) { /* barrier */
-        sol_send_tokens(comm, ticket, others);
-        sol_leave_ticket(comm, ticket);
-    }
-    for (uint64_t turn = 0; turn < turns; turn++) {
-        struct sol_vector own[V], out[N - 1][V], in[N - 1][V];
-        if (args.send_stride != 0) {
+    for (uint32_t base = 0; base < args.bytes; base += place.turn, place.at += place.turn) {
+        struct sol_vector own[V], out[SPREAD ? N - 1 : 1][V], in[N - 1][V];
+        if (SPREAD) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++) {
                 int peer = sol_push_peer(comm, n, k);
                 if (k < n - 1 && (args.to >> peer & 1))
-                    sol_load_own<V>(args.send + peer * args.send_stride, args.bytes, turn, out[k]);
+                    sol_load_own<EXACT, V>(args.send + peer * args.send_stride, args.bytes, place,
+                                           out[SPREAD ? k : 0]);
             }
         }
-        if (args.copy || (args.send_stride == 0 && args.to))
-            sol_load_own<V>(args.send + comm.rank * args.send_stride, args.bytes, turn, own);
+        if (args.copy || (!SPREAD && args.to))
+            sol_load_own<EXACT, V>(args.send + comm.rank * args.send_stride, args.bytes, place,
+                                   own);
         if (ticket.dead)
             return;
         struct sol_slots slots = sol_find_slots(comm, ticket.epoch);
+        if (SPREAD) {
 #pragma unroll
-        for (int k = 0; k < N - 1; k++) {
-            int peer = sol_push_peer(comm, n, k);
-            if (k >= n - 1 || !(args.to >> peer & 1))
-                continue;
-            if (args.send_stride == 0)
-                sol_send_own<V>(comm, slots, ticket.epoch, peer, turn, vectors, own);
-            else
-                sol_send_own<V>(comm, slots, ticket.epoch, peer, turn, vectors, out[k]);
+            for (int k = 0; k < N - 1; k++) {
+                int peer = sol_push_peer(comm, n, k);
+                if (k < n - 1 && (args.to >> peer & 1))
+                    sol_send_to<V>(comm, slots, ticket.epoch, peer, args.bytes, place,
+                                   out[SPREAD ? k : 0]);
+            }
+        } else if (args.to) {
+            sol_send_to_all<N, V>(comm, slots, ticket.epoch, n, args.to, args.bytes, place, own);
         }
-        if (turn == 0) {
+        if (!left) {
             sol_send_tokens(comm, ticket, others & ~args.to);
             sol_leave_ticket(comm, ticket);
+            left = true;
         }
         if (args.copy)
-            sol_store_own<V>(args.recv + comm.rank * args.recv_stride, args.bytes, turn, own);
+            sol_store_own<EXACT, V>(args.recv + comm.rank * args.recv_stride, args.bytes, place,
+                                    own);
         if (args.from == 0)
             continue;
-        if (!sol_receive<N, V>(comm, slots, ticket.epoch, turn, vectors, args.from, args.story, in))
+        if (!sol_receive<N, V>(comm, slots, ticket.epoch, args.from, args.bytes, place, args.story,
+                               in))
             return;
 #pragma unroll
         for (int q = 0; q < N - 1; q++) {
             int peer = sol_poll_peer(comm, q);
             if (args.from >> peer & 1)
-                sol_store_own<V>(args.recv + peer * args.recv_stride, args.bytes, turn, in[q]);
+                sol_store_own<EXACT, V>(args.recv + peer * args.recv_stride, args.bytes, place,
+                                        in[q]);
         }
-        sol_reset<N, V>(comm, slots, turn, vectors, args.from);
+        sol_reset<N, V>(comm, slots, args.from, args.bytes, place);
+    }
+    if (!left) { /* barrier */
+        sol_send_tokens(comm, ticket, others);
+        sol_leave_ticket(comm, ticket);
     }
     sol_await_tokens(comm, ticket, others & ~args.from, args.story);
 }

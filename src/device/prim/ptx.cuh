@@ -80,6 +80,27 @@ SOL_GPU_FN void sol_store_16(void *p, struct sol_vector v)
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b) : "memory");
 }
 
+SOL_GPU_FN uint32_t sol_load_unit(const uint32_t *p)
+{
+    uint32_t u;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(u) : "l"(p) : "memory");
+    return u;
+}
+SOL_GPU_FN uint32_t sol_load_unit(const uint8_t *p)
+{
+    uint32_t u;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(u) : "l"(p) : "memory");
+    return u;
+}
+SOL_GPU_FN void sol_store_unit(uint32_t *p, uint32_t u)
+{
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(u) : "memory");
+}
+SOL_GPU_FN void sol_store_unit(uint8_t *p, uint8_t u)
+{
+    asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((uint32_t)u) : "memory");
+}
+
 /* --- kernels in a row ------------------------------------------------------------------------ */
 
 /* Wait until the kernels before this one in the stream have ended and their memory is visible.
@@ -99,7 +120,8 @@ SOL_GPU_FN void sol_admit_successor(void)
 #endif
 }
 
-/* --- time --------------------------------------------------------------------------------------- */
+/* --- time ---------------------------------------------------------------------------------------
+ */
 
 SOL_GPU_FN uint64_t sol_clock_ns(void)
 {
@@ -108,7 +130,8 @@ SOL_GPU_FN uint64_t sol_clock_ns(void)
     return t;
 }
 
-/* --- arithmetic that must not be contracted, reordered or flushed -------------------------------- */
+/* --- arithmetic that must not be contracted, reordered or flushed --------------------------------
+ */
 
 SOL_GPU_FN float sol_add_f32(float a, float b)
 {
@@ -166,7 +189,8 @@ SOL_GPU_FN double sol_f64_bits(uint64_t x)
     return __longlong_as_double((long long)x);
 }
 
-/* --- conversions: exact upwards; to nearest even downwards ----------------------------------------- */
+/* --- conversions: exact upwards; to nearest even downwards
+ * ----------------------------------------- */
 
 SOL_GPU_FN float sol_f32_from_f16(uint32_t h)
 {

@@ -180,7 +180,8 @@ SOL_GPU_FN uint64_t sol_over(uint64_t a, int n)
     return a / (uint64_t)n;
 }
 
-/* --- rounding to small floats ------------------------------------------------------------------ */
+/* --- rounding to small floats ------------------------------------------------------------------
+ */
 
 /* Conversions give some NaN; ours is `nan`. */
 SOL_GPU_FN uint32_t sol_canonical_pair(uint32_t pair, float low, float high, uint32_t nan)
@@ -210,17 +211,19 @@ SOL_GPU_FN uint32_t sol_narrow_small(float x, int m, int bias, uint32_t max, uin
     int drop = 23 - m, exponent = (int)(magnitude >> 23) - 127 + bias;
     if (exponent >= 1) {
         uint32_t odd = magnitude >> drop & 1;
-        result = ((magnitude + (1u << (drop - 1)) - 1 + odd) >> drop) -
-                 ((uint32_t)(127 - bias) << m);
+        result =
+            ((magnitude + (1u << (drop - 1)) - 1 + odd) >> drop) - ((uint32_t)(127 - bias) << m);
     } else {
         uint32_t fraction = (magnitude & 0x7fffffu) | 0x800000u;
         drop += 1 - exponent;
-        result = drop > 25 ? 0 : (fraction + (1u << (drop - 1)) - 1 + (fraction >> drop & 1)) >> drop;
+        result =
+            drop > 25 ? 0 : (fraction + (1u << (drop - 1)) - 1 + (fraction >> drop & 1)) >> drop;
     }
     return result | (bits >> 24 & 0x80);
 }
 
-/* --- 32 bits of a vector to and from accumulators ------------------------------------------------ */
+/* --- 32 bits of a vector to and from accumulators ------------------------------------------------
+ */
 
 template <int D> SOL_GPU_FN void sol_unpack_u32(typename sol_element<D>::acc *x, uint32_t w)
 {
@@ -249,8 +252,8 @@ template <int D> SOL_GPU_FN void sol_unpack_u32(typename sol_element<D>::acc *x,
 #if SOL_HAS_FP8
         for (int i = 0; i < 2; i++) {
             uint32_t two = w >> 16 * i & 0xffff;
-            uint32_t h = D == SOL_FLOAT8_E4M3 ? sol_f16x2_from_e4m3x2(two)
-                                              : sol_f16x2_from_e5m2x2(two);
+            uint32_t h =
+                D == SOL_FLOAT8_E4M3 ? sol_f16x2_from_e4m3x2(two) : sol_f16x2_from_e5m2x2(two);
             x[2 * i] = sol_f32_from_f16(h & 0xffff);
             x[2 * i + 1] = sol_f32_from_f16(h >> 16);
         }
@@ -305,10 +308,10 @@ template <int D> SOL_GPU_FN uint32_t sol_pack_u32(const typename sol_element<D>:
     }
 }
 
-/* --- a whole vector ------------------------------------------------------------------------------- */
+/* --- a whole vector
+ * ------------------------------------------------------------------------------- */
 
-template <int D> SOL_GPU_FN struct sol_lanes<D> sol_unpack(struct sol_vector v)
-{
+template <int D> SOL_GPU_FN struct sol_lanes<D> sol_unpack(struct sol_vector v) {
     struct sol_lanes<D> acc;
     enum { quarter = sol_element<D>::count / 4 };
     if constexpr (D == SOL_FLOAT64) {
@@ -326,7 +329,8 @@ template <int D> SOL_GPU_FN struct sol_lanes<D> sol_unpack(struct sol_vector v)
     return acc;
 }
 
-template <int D> SOL_GPU_FN struct sol_vector sol_pack(const struct sol_lanes<D> &acc)
+template <int D>
+SOL_GPU_FN struct sol_vector sol_pack(const struct sol_lanes<D> &acc)
 {
     struct sol_vector v;
     enum { quarter = sol_element<D>::count / 4 };
@@ -338,8 +342,8 @@ template <int D> SOL_GPU_FN struct sol_vector sol_pack(const struct sol_lanes<D>
         v.b = (uint64_t)acc.x[1];
     } else {
         v.a = sol_pack_u32<D>(acc.x) | (uint64_t)sol_pack_u32<D>(acc.x + quarter) << 32;
-        v.b = sol_pack_u32<D>(acc.x + 2 * quarter) |
-              (uint64_t)sol_pack_u32<D>(acc.x + 3 * quarter) << 32;
+        v.b = sol_pack_u32<D>(acc.x + 2 * quarter) | (uint64_t)sol_pack_u32<D>(acc.x + 3 * quarter)
+                                                         << 32;
     }
     return v;
 }

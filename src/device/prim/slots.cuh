@@ -4,9 +4,9 @@
  * The slots belong to an epoch (proto/gpu_epoch.h) and their words validate
  * themselves (proto/gpu_word.h).
  *
- * Which thread takes which vector: in turn t, CTA c of C takes the V * threads
- * consecutive vectors from (t * C + c) * V * threads on, thread by thread, so
- * that a warp's access is 512 consecutive bytes.
+ * Which thread takes which vector: CTA c takes V * threads consecutive vectors
+ * from c * V * threads on, thread by thread, so that a warp's access is 512
+ * consecutive bytes; the next turn begins where the last CTA ended.
  */
 #ifndef SOL_DEVICE_PRIM_SLOTS_CUH
 #define SOL_DEVICE_PRIM_SLOTS_CUH
@@ -16,7 +16,8 @@
 #include "device/prim/watch.cuh"
 #include "device/prim/word.cuh"
 
-/* The slots of this epoch: where this rank's data goes at any peer, and where its peers' comes. */
+/* The slots of one epoch: where this rank's data goes at any peer, and where its peers' comes.
+ * Offsets within a slot, and so within a block of user data, have 32 bits. */
 struct sol_slots {
     uint64_t outgoing, outgoing_escape; /* offsets into a peer's staging */
     char *incoming, *incoming_escape;   /* of source 0, here */
@@ -35,118 +36,160 @@ SOL_GPU_FN struct sol_slots sol_find_slots(const struct sol_gpu_comm &comm, uint
     return s;
 }
 
-/* Vector v of V of a thread in turn `turn`: CTAs take runs of consecutive vectors. */
-template <int V> SOL_GPU_FN uint64_t sol_vector_index(uint64_t turn, int v)
+/* A thread's place: byte offset of its first vector in this turn, from one of its V to the next,
+ * and from turn to turn. */
+struct sol_place {
+    uint32_t at, step, turn;
+};
+
+template <int V> SOL_GPU_FN struct sol_place sol_first_place(void)
 {
-    return ((turn * gridDim.x + blockIdx.x) * V + v) * blockDim.x + threadIdx.x;
+    struct sol_place p;
+    p.step = blockDim.x * 16;
+    p.at = (blockIdx.x * V * blockDim.x + threadIdx.x) * 16;
+    p.turn = gridDim.x * V * p.step;
+    return p;
 }
 
-SOL_GPU_FN uint64_t sol_turns(uint64_t vectors, int per_thread)
+/* Load this thread's V vectors of the block of `bytes` at `from`. */
+template <bool EXACT, int V>
+SOL_GPU_FN void sol_load_own(const char *from, uint32_t bytes, const struct sol_place &place,
+                             struct sol_vector (&own)[V])
 {
-    uint64_t per_turn = (uint64_t)gridDim.x * blockDim.x * per_thread;
-    return (vectors + per_turn - 1) / per_turn;
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t at = place.at + v * place.step;
+        own[v].a = own[v].b = 0;
+        if (at < bytes)
+            own[v] = sol_load_vector<EXACT>(from + at, bytes - at);
+    }
+}
+
+template <bool EXACT, int V>
+SOL_GPU_FN void sol_store_own(char *to, uint32_t bytes, const struct sol_place &place,
+                              const struct sol_vector (&own)[V])
+{
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t at = place.at + v * place.step;
+        if (at < bytes)
+            sol_store_vector<EXACT>(to + at, bytes - at, own[v]);
+    }
+}
+
+/* Send them to all peers in `to`, k-th nearest neighbour first. */
+template <int N, int V>
+SOL_GPU_FN void sol_send_to_all(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
+                                uint64_t epoch, int n, unsigned to, uint32_t bytes,
+                                const struct sol_place &place, const struct sol_vector (&own)[V])
+{
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t at = place.at + v * place.step;
+        if (at >= bytes)
+            break;
+        struct sol_parcel parcel = sol_wrap_vector(own[v], epoch);
+#pragma unroll
+        for (int k = 0; k < N - 1; k++) {
+            int peer = sol_push_peer(comm, n, k);
+            if (k >= n - 1 || !(to >> peer & 1))
+                continue;
+            char *base = comm.staging[peer];
+            sol_send_parcel(base + slots.outgoing + at, base + slots.outgoing_escape + at / 2,
+                            parcel);
+        }
+    }
+}
+
+/* Send them to one. */
+template <int V>
+SOL_GPU_FN void sol_send_to(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
+                            uint64_t epoch, int peer, uint32_t bytes, const struct sol_place &place,
+                            const struct sol_vector (&own)[V])
+{
+    char *base = comm.staging[peer];
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t at = place.at + v * place.step;
+        if (at < bytes)
+            sol_send_parcel(base + slots.outgoing + at, base + slots.outgoing_escape + at / 2,
+                            sol_wrap_vector(own[v], epoch));
+    }
 }
 
 /*
- * Poll the slots of up to N - 1 sources until all V vectors of each are there, all loads of a try in
- * flight at once. `from`: ranks that send; the vectors of others stay zero. False: gave up.
+ * Take V vectors from each source in `from` (others' stay zero), all loads of a try in flight at
+ * once. in[q] is that of the q-th other rank in ascending order. False: gave up.
  */
 template <int N, int V>
 SOL_GPU_FN bool sol_receive(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
-                            uint64_t epoch, uint64_t turn, uint64_t vectors, unsigned from,
-                            const struct sol_story &story, struct sol_vector (&in)[N - 1][V])
+                            uint64_t epoch, unsigned from, uint32_t bytes,
+                            const struct sol_place &place, const struct sol_story &story,
+                            struct sol_vector (&in)[N - 1][V])
 {
     struct sol_watch watch = {0, 0};
-    int awaited;
+    const uint32_t slot = (uint32_t)comm.layout.slot_bytes;
+    bool suspect, missing;
     do {
-        awaited = -1;
+        suspect = missing = false;
 #pragma unroll
         for (int q = 0; q < N - 1; q++) {
             int peer = sol_poll_peer(comm, q);
-            const char *slot = slots.incoming + (uint64_t)peer * comm.layout.slot_bytes;
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                uint64_t i = sol_vector_index<V>(turn, v);
+                uint32_t at = place.at + v * place.step;
                 in[q][v].a = in[q][v].b = 0;
-                if (i < vectors && (from >> peer & 1))
-                    in[q][v] = sol_poll_vector(slot + i * SOL_GPU_VECTOR);
+                if (at < bytes && (from >> peer & 1))
+                    in[q][v] = sol_poll_vector(slots.incoming + (uint64_t)peer * slot + at);
             }
         }
 #pragma unroll
-        for (int q = 0; q < N - 1; q++) {
-            int peer = sol_poll_peer(comm, q);
-            const char *escape =
-                slots.incoming_escape + (uint64_t)peer * comm.layout.slot_bytes / 2;
+        for (int q = 0; q < N - 1; q++)
 #pragma unroll
-            for (int v = 0; v < V; v++) {
-                uint64_t i = sol_vector_index<V>(turn, v);
-                if (sol_vector_suspect(in[q][v]) &&
-                    !sol_vector_settle(in[q][v], escape + i * 8, epoch))
-                    awaited = peer;
-            }
-        }
-        if (awaited >= 0 && sol_watch_expired(comm, story, watch, awaited))
+            for (int v = 0; v < V; v++)
+                suspect |= sol_vector_suspect(in[q][v]);
+        if (!suspect)
+            return true;
+        int awaited = 0;
+#pragma unroll
+        for (int q = 0; q < N - 1; q++)
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                if (sol_vector_missing(in[q][v])) {
+                    missing = true;
+                    awaited = sol_poll_peer(comm, q);
+                }
+        if (missing && sol_watch_expired(comm, story, watch, awaited))
             return false;
-    } while (awaited >= 0);
+    } while (missing);
+#pragma unroll
+    for (int q = 0; q < N - 1; q++) {
+        int peer = sol_poll_peer(comm, q);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            uint32_t at = place.at + v * place.step;
+            const char *escape = slots.incoming_escape + ((uint64_t)peer * slot + at) / 2;
+            if (!sol_unescape(comm, story, in[q][v], escape, epoch, peer))
+                return false;
+        }
+    }
     return true;
 }
 
 template <int N, int V>
 SOL_GPU_FN void sol_reset(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
-                          uint64_t turn, uint64_t vectors, unsigned from)
+                          unsigned from, uint32_t bytes, const struct sol_place &place)
 {
+    const uint32_t slot = (uint32_t)comm.layout.slot_bytes;
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
         int peer = sol_poll_peer(comm, q);
-        char *slot = slots.incoming + (uint64_t)peer * comm.layout.slot_bytes;
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            uint64_t i = sol_vector_index<V>(turn, v);
-            if (i < vectors && (from >> peer & 1))
-                sol_reset_vector(slot + i * SOL_GPU_VECTOR);
+            uint32_t at = place.at + v * place.step;
+            if (at < bytes && (from >> peer & 1))
+                sol_reset_vector(slots.incoming + (uint64_t)peer * slot + at);
         }
-    }
-}
-
-/* Load this thread's V vectors at `from`, a buffer of `bytes`. */
-template <int V>
-SOL_GPU_FN void sol_load_own(const char *from, uint64_t bytes, uint64_t turn,
-                             struct sol_vector (&own)[V])
-{
-#pragma unroll
-    for (int v = 0; v < V; v++) {
-        uint64_t at = sol_vector_index<V>(turn, v) * SOL_GPU_VECTOR;
-        own[v].a = own[v].b = 0;
-        if (at < bytes)
-            own[v] = sol_load_vector(from + at, bytes - at);
-    }
-}
-
-/* Store them at `to`, a buffer of `bytes`. */
-template <int V>
-SOL_GPU_FN void sol_store_own(char *to, uint64_t bytes, uint64_t turn,
-                              const struct sol_vector (&own)[V])
-{
-#pragma unroll
-    for (int v = 0; v < V; v++) {
-        uint64_t at = sol_vector_index<V>(turn, v) * SOL_GPU_VECTOR;
-        if (at < bytes)
-            sol_store_vector(to + at, bytes - at, own[v]);
-    }
-}
-
-template <int V>
-SOL_GPU_FN void sol_send_own(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
-                             uint64_t epoch, int peer, uint64_t turn, uint64_t vectors,
-                             const struct sol_vector (&own)[V])
-{
-    char *slot = comm.staging[peer] + slots.outgoing;
-    char *escape = comm.staging[peer] + slots.outgoing_escape;
-#pragma unroll
-    for (int v = 0; v < V; v++) {
-        uint64_t i = sol_vector_index<V>(turn, v);
-        if (i < vectors)
-            sol_send_vector(slot + i * SOL_GPU_VECTOR, escape + i * 8, own[v], epoch);
     }
 }
 

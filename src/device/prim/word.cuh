@@ -6,51 +6,69 @@
 #ifndef SOL_DEVICE_PRIM_WORD_CUH
 #define SOL_DEVICE_PRIM_WORD_CUH
 
-#include "device/prim/ptx.cuh"
+#include "device/prim/watch.cuh"
 #include "proto/gpu_word.h"
 
-/* May a word be MARK or ESCAPE? Tells by the high half, so that the common case is one compare. */
-SOL_GPU_FN bool sol_word_suspect(uint64_t w)
-{
-    return (uint32_t)(w >> 32) == SOL_WORD_HIGH;
-}
-
+/* May a word of it be MARK or ESCAPE? Tells by the high halves: the common case is two compares. */
 SOL_GPU_FN bool sol_vector_suspect(struct sol_vector v)
 {
-    return sol_word_suspect(v.a) || sol_word_suspect(v.b);
+    return (uint32_t)(v.a >> 32) == SOL_WORD_HIGH || (uint32_t)(v.b >> 32) == SOL_WORD_HIGH;
 }
 
-/* The rare half of sending: escape what needs it. `escape` is the vector's escape word. */
-SOL_GPU_FN struct sol_vector sol_vector_escape(struct sol_vector v, char *escape, uint64_t epoch)
+SOL_GPU_FN bool sol_word_special(uint64_t w)
 {
-    bool a = (v.a | 1) == SOL_WORD_ESCAPE, b = (v.b | 1) == SOL_WORD_ESCAPE;
-    if (!a && !b)
-        return v;
-    sol_push_word(escape, epoch << 2 | (b ? v.b & 1 : 0) << 1 | (a ? v.a & 1 : 0));
-    v.a = a ? SOL_WORD_ESCAPE : v.a;
-    v.b = b ? SOL_WORD_ESCAPE : v.b;
-    return v;
+    return (w | 1) == SOL_WORD_ESCAPE;
 }
 
-/* Store a vector of any content into a peer's slot. */
-SOL_GPU_FN void sol_send_vector(char *slot, char *escape, struct sol_vector v, uint64_t epoch)
+/* A vector as it goes over the link, and the escape word that must go with it (0: none; a real one
+ * is never 0, since epochs start at 1). */
+struct sol_parcel {
+    struct sol_vector v;
+    uint64_t escape;
+};
+
+SOL_GPU_FN struct sol_parcel sol_wrap_vector(struct sol_vector v, uint64_t epoch)
 {
-    if (sol_vector_suspect(v))
-        v = sol_vector_escape(v, escape, epoch);
-    sol_push_vector(slot, v);
+    struct sol_parcel p = {v, 0};
+    if (sol_vector_suspect(v)) {
+        bool a = sol_word_special(v.a), b = sol_word_special(v.b);
+        if (a || b)
+            p.escape = epoch << 2 | (b ? v.b & 1 : 0) << 1 | (a ? v.a & 1 : 0);
+        p.v.a = a ? SOL_WORD_ESCAPE : v.a;
+        p.v.b = b ? SOL_WORD_ESCAPE : v.b;
+    }
+    return p;
 }
 
-/* The rare half of receiving: is `v`, as polled, complete? If so its escapes are resolved. */
-SOL_GPU_FN bool sol_vector_settle(struct sol_vector &v, const char *escape, uint64_t epoch)
+/* Store it into a peer's slot. */
+SOL_GPU_FN void sol_send_parcel(char *slot, char *escape, const struct sol_parcel &p)
 {
-    if (v.a == SOL_WORD_MARK || v.b == SOL_WORD_MARK)
-        return false;
+    if (p.escape != 0)
+        sol_push_word(escape, p.escape);
+    sol_push_vector(slot, p.v);
+}
+
+/* Has it not come yet? */
+SOL_GPU_FN bool sol_vector_missing(struct sol_vector v)
+{
+    return v.a == SOL_WORD_MARK || v.b == SOL_WORD_MARK;
+}
+
+/* Replace escaped words of a vector that has come by what they stand for. False: gave up waiting
+ * for the escape word. */
+SOL_GPU_FN bool sol_unescape(const struct sol_gpu_comm &comm, const struct sol_story &story,
+                             struct sol_vector &v, const char *escape, uint64_t epoch, int peer)
+{
     bool a = v.a == SOL_WORD_ESCAPE, b = v.b == SOL_WORD_ESCAPE;
     if (!a && !b)
         return true;
+    struct sol_watch watch = {0, 0};
     uint64_t e = sol_poll_word(escape);
-    if (e >> 2 != (epoch << 2) >> 2)
-        return false;
+    while (e >> 2 != epoch) {
+        if (sol_watch_expired(comm, story, watch, peer))
+            return false;
+        e = sol_poll_word(escape);
+    }
     v.a = a ? SOL_WORD_MARK | (e & 1) : v.a;
     v.b = b ? SOL_WORD_MARK | (e >> 1 & 1) : v.b;
     return true;

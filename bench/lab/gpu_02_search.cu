@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_02_search.cu: one-shot all_reduce and push all_gather with 2 ranks, over
+ * grids and vectors a thread, for every size; results checked.
+ * Idea: the kernels are the library's; what is open is their shape. "bytes" is
+ * what a rank sends (all_gather: its block).
+ */
+#include "device/kernels/init.cuh"
+#include "device/kernels/one_shot.cuh"
+#include "device/kernels/push.cuh"
+#include "gpu_rig.cuh"
+
+static __global__ void reference_kernel(const uint16_t *a, const uint16_t *b, uint16_t *out,
+                                        size_t n)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        float s = __uint_as_float((uint32_t)a[i] << 16) + __uint_as_float((uint32_t)b[i] << 16);
+        uint32_t bits = __float_as_uint(s);
+        out[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+static __global__ void differ_kernel(const uint64_t *a, const uint64_t *b, size_t n,
+                                     unsigned long long *count)
+{
+    unsigned long long d = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        d += a[i] != b[i];
+    if (d)
+        atomicAdd(count, d);
+}
+
+typedef void (*reduce_kernel)(struct sol_gpu_comm, struct sol_one_shot_args);
+typedef void (*move_kernel)(struct sol_gpu_comm, struct sol_push_args);
+
+int main(int argc, char **argv)
+{
+    size_t least = argc > 1 ? strtoul(argv[1], 0, 0) : 256;
+    size_t most = argc > 2 ? strtoul(argv[2], 0, 0) : 16u << 20;
+    rig r;
+    rig_open(r, 2, 2, 160u << 20, 1000000000ull);
+    size_t slot = r.ranks[0].comm.layout.slot_bytes;
+    printf("slot %zu bytes, staging %llu\n", slot,
+           (unsigned long long)r.ranks[0].comm.layout.total);
+    char *in[2], *out[2], *want[2];
+    unsigned long long *count;
+    for (int i = 0; i < 2; i++) {
+        CHECK(cudaSetDevice(i));
+        CHECK(cudaMalloc((void **)&in[i], most));
+        CHECK(cudaMalloc((void **)&out[i], 2 * most));
+        CHECK(cudaMalloc((void **)&want[i], 2 * most));
+        rig_fill<<<64, 256>>>((uint64_t *)in[i], most / 8, 17 + i, 1);
+        sol_init_kernel<<<128, 512>>>(r.ranks[i].comm);
+        sol_init_counters_kernel<<<1, 1>>>(r.ranks[i].comm, 1);
+        CHECK(cudaDeviceSynchronize());
+    }
+    CHECK(cudaHostAlloc((void **)&count, 64, cudaHostAllocPortable));
+    const reduce_kernel reduces[] = {sol_one_shot_kernel<SOL_BFLOAT16, SOL_SUM, 2, 1, false, true>,
+                                     sol_one_shot_kernel<SOL_BFLOAT16, SOL_SUM, 2, 2, false, true>,
+                                     sol_one_shot_kernel<SOL_BFLOAT16, SOL_SUM, 2, 4, false, true>};
+    const move_kernel moves[] = {sol_push_kernel<2, 1, false, true>,
+                                 sol_push_kernel<2, 2, false, true>,
+                                 sol_push_kernel<2, 4, false, true>};
+    for (int op = 0; op < 2; op++)
+        for (size_t bytes = least; bytes <= most && bytes <= slot; bytes *= 2) {
+            for (int i = 0; i < 2; i++) {
+                CHECK(cudaSetDevice(i));
+                if (op == 0) {
+                    reference_kernel<<<64, 256>>>((uint16_t *)in[0], (uint16_t *)in[1],
+                                                  (uint16_t *)want[i], bytes / 2);
+                } else {
+                    CHECK(cudaMemcpy(want[i], in[0], bytes, cudaMemcpyDefault));
+                    CHECK(cudaMemcpy(want[i] + bytes, in[1], bytes, cudaMemcpyDefault));
+                }
+                CHECK(cudaDeviceSynchronize());
+            }
+            double best[2] = {1e9, 1e9};
+            char shape[2][64] = {"", ""};
+            double bound = 0.92 + 0.742 + bytes / 396e3;
+            for (int v = 0; v < 3; v++)
+                for (int threads : {32, 64, 128, 256, 512}) {
+                    if (v == 2 && threads == 512)
+                        continue;
+                    size_t full = (bytes / 16 + threads * (1 << v) - 1) / (threads * (1 << v));
+                    for (int cap : {1, 2, 4, 8, 16, 32, 64, 128, 132, 256, 264}) {
+                        if (threads * 16 > (int)bytes && threads > 32)
+                            continue;
+                        if ((size_t)cap > full || (full > (size_t)cap * 8 && cap < 64) ||
+                            (bytes > 65536 && cap < 16) || (cap != 264 && full > 64u * cap))
+                            continue;
+                        if (bytes <= 65536 && (size_t)cap != full && cap != 16 && 2 * cap != full)
+                            continue;
+                        int nodes = bytes >= (2u << 20) ? 20 : bytes >= 65536 ? 50 : 100;
+                        double us[2];
+                        unsigned long long wrong = 0;
+                        for (int pdl = 0; pdl < 2; pdl++) {
+                            us[pdl] = rig_time(r, nodes, 5, [&](int i, int) {
+                                rig_rank &k = r.ranks[i];
+                                if (op == 0) {
+                                    struct sol_one_shot_args a = {};
+                                    a.send = in[i], a.recv = out[i], a.bytes = (uint32_t)bytes;
+                                    a.root = -1, a.story.bytes = bytes;
+                                    rig_launch(reduces[v], cap, threads, k.stream, pdl, k.comm, a);
+                                } else {
+                                    struct sol_push_args a = {};
+                                    a.send = in[i], a.recv = out[i], a.bytes = (uint32_t)bytes;
+                                    a.recv_stride = bytes, a.to = a.from = 2u >> i, a.copy = 1;
+                                    a.story.func = 1, a.story.bytes = bytes;
+                                    rig_launch(moves[v], cap, threads, k.stream, pdl, k.comm, a);
+                                }
+                            });
+                            if (rig_faults(r, "search"))
+                                return 1;
+                            for (int i = 0; i < 2; i++) {
+                                CHECK(cudaSetDevice(i));
+                                *count = 0;
+                                differ_kernel<<<64, 256>>>((uint64_t *)out[i], (uint64_t *)want[i],
+                                                           bytes / 8 * (op + 1), count);
+                                CHECK(cudaDeviceSynchronize());
+                                wrong += *count;
+                                CHECK(cudaMemset(out[i], 0xff, bytes * (op + 1)));
+                                CHECK(cudaDeviceSynchronize());
+                            }
+                            if (us[pdl] < best[pdl]) {
+                                best[pdl] = us[pdl];
+                                snprintf(shape[pdl], 64, "%dx%dx%d", cap, threads, 1 << v);
+                            }
+                        }
+                        printf("%s %8zu %3dx%3dx%d plain %7.3f pdl %7.3f wrong %llu\n",
+                               op ? "AG" : "AR", bytes, cap, threads, 1 << v, us[0], us[1], wrong);
+                    }
+                }
+            printf("BEST %s %8zu bound %.3f plain %.3f (%.3f) %s pdl %.3f (%.3f) %s\n",
+                   op ? "AG" : "AR", bytes, bound, best[0], best[0] / bound, shape[0], best[1],
+                   best[1] / bound, shape[1]);
+            fflush(stdout);
+        }
+    return 0;
+}
