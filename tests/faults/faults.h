@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * faults.h: the fault suite's inside. What must happen when something is wrong: a clear text that
+ * names it, in bounded time, on every surviving rank, with nothing leaked and nothing left behind.
+ */
+#ifndef TESTS_FAULTS_H
+#define TESTS_FAULTS_H
+
+#include "common/team.h"
+
+typedef struct fault_case {
+    const char *name;
+    team_fn run;
+    int nranks;
+    bool threads;
+    unsigned killed; /* ranks that die on purpose */
+    int argument;    /* passed to run as (int *) */
+    int repeat;      /* 0: once; for a race with a killed rank, often */
+    int deadline_s;  /* 0: 30 */
+} fault_case_t;
+
+extern const fault_case_t fault_bad_input[], fault_bad_environment[], fault_absent[],
+    fault_mismatch[], fault_refused[]; /* end: name NULL */
+
+/* A CPU communicator of the whole team. False (and a failure) if it cannot be made. */
+bool fault_comm(team_t *team, int rank, int timeout_ms, sol_comm_t *comm);
+
+/* The status is as wanted and the last error's text has every one of `words` (separated by '|'). */
+bool fault_expect(team_t *team, int rank, const char *what, sol_status_t got, sol_status_t wanted,
+                  sol_comm_t comm, const char *words);
+bool fault_text_has(const char *text, const char *words);
+
+/* The communicator still works: an all_reduce with the right result on all ranks. */
+bool fault_still_works(team_t *team, int rank, sol_comm_t comm);
+
+/* Built with a sanitizer: its memory needs are not the library's. */
+bool fault_sanitized(void);
+
+#endif
