@@ -35,11 +35,22 @@ typedef struct outcome {
     char text[508];
 } outcome_t;
 
+/* This thread's last error without the "comm 5f3a, rank 2 of 8: " that every rank puts before it.
+ */
+static const char *bare_error(sol_comm_t comm)
+{
+    char head[128];
+    const char *text = sol_thread_error_text();
+    int length =
+        snprintf(head, sizeof(head), "%s, rank %d of %d: ", comm->name, comm->rank, comm->nranks);
+    return strncmp(text, head, (size_t)length) == 0 ? text + length : text;
+}
+
 sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine)
 {
     outcome_t own = {.status = mine};
     if (mine != SOL_OK) {
-        snprintf(own.text, sizeof(own.text), "%s", sol_thread_error_text());
+        snprintf(own.text, sizeof(own.text), "%s", bare_error(comm));
     }
     outcome_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
     if (all == NULL) {

@@ -41,6 +41,9 @@ sol_status_t sol_comm_make_or_defer(const sol_comm_setup_t *setup, sol_comm_t *c
 /* What sol_comm_destroy does after its checks. */
 void sol_comm_free(sol_comm_t comm);
 
+/* symmem.c: deregister what the caller left registered. */
+void sol_registrations_free(sol_comm_t comm);
+
 /* The backends of this build, in the order in which SOL_BACKEND_AUTO asks them; ends with NULL. */
 extern const sol_backend_t *const sol_backends[];
 

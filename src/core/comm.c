@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm.c: the life of a communicator: from arguments, config and environment
+ * to a joined group, and away again.
+ *
+ * A handle's memory is never given back to the heap but kept for the next
+ * communicator: so a handle that is used after destroy, or destroyed twice,
+ * is found (its magic is gone) instead of being read from freed memory. It
+ * costs some KiB for the most communicators a process ever had at once.
+ */
+#include "core/setup.h"
+#include "core/unique_id.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_MS 30000
+#define MAX_TIMEOUT_MS 86400000
+#define MAX_STAGING_BYTES ((size_t)1 << 40)
+
+/* ----------------------------------------------------------------- handles' memory */
+
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static sol_comm_t spare_handles; /* linked by `state` */
+static pthread_once_t spare_once = PTHREAD_ONCE_INIT;
+
+static void spare_hold(void)
+{
+    pthread_mutex_lock(&spare_lock);
+}
+
+static void spare_release(void)
+{
+    pthread_mutex_unlock(&spare_lock);
+}
+
+/* A child forked while another thread held the lock could never make a communicator. */
+static void spare_watch_fork(void)
+{
+    (void)pthread_atfork(spare_hold, spare_release, spare_release);
+}
+
+static void put_handle(sol_comm_t comm)
+{
+    spare_hold();
+    comm->state = spare_handles;
+    spare_handles = comm;
+    spare_release();
+}
+
+static sol_comm_t get_handle(void)
+{
+    pthread_once(&spare_once, spare_watch_fork);
+    spare_hold();
+    sol_comm_t comm = spare_handles;
+    if (comm != NULL) {
+        spare_handles = comm->state;
+    }
+    spare_release();
+    if (comm == NULL) {
+        return sol_aligned_calloc(SOL_CACHE_LINE, sol_round_up(sizeof(*comm), SOL_CACHE_LINE));
+    }
+    return memset(comm, 0, sizeof(*comm));
+}
+
+/* ------------------------------------------------------------------------- config */
+
+/* A caller's config of any size into ours: what it lacks is zero, what we do not know must be. */
+static sol_status_t copy_config(sol_comm_config_t *own, const sol_comm_config_t *config,
+                                const char *who)
+{
+    static const sol_comm_config_t defaults = SOL_COMM_CONFIG_INIT;
+    *own = defaults;
+    if (config == NULL) {
+        return SOL_OK;
+    }
+    const size_t least = offsetof(sol_comm_config_t, timeout_ms);
+    if (config->size < least || config->size > 4096) {
+        return sol_thread_error(SOL_ERR_ARGUMENT,
+                                "%s: config->size is %zu: expected sizeof(sol_comm_config_t), as "
+                                "SOL_COMM_CONFIG_INIT sets it",
+                                who, config->size);
+    }
+    const unsigned char *bytes = (const unsigned char *)config;
+    for (size_t i = sizeof(*own); i < config->size; i++) {
+        if (bytes[i] != 0) {
+            return sol_thread_error(SOL_ERR_UNSUPPORTED,
+                                    "%s: config has a field set that this version (%d) of solccl "
+                                    "does not know",
+                                    who, SOL_VERSION);
+        }
+    }
+    memcpy(own, config, config->size < sizeof(*own) ? config->size : sizeof(*own));
+    return SOL_OK;
+}
+
+static sol_status_t check_config(const sol_comm_config_t *config, const char *who)
+{
+    if ((unsigned)config->backend > SOL_BACKEND_CUDA) {
+        return sol_thread_error(SOL_ERR_ARGUMENT,
+                                "%s: config->backend is %d: expected SOL_BACKEND_AUTO, _CPU or "
+                                "_CUDA",
+                                who, (int)config->backend);
+    }
+    if (config->timeout_ms < 0 || config->timeout_ms > MAX_TIMEOUT_MS) {
+        return sol_thread_error(SOL_ERR_ARGUMENT,
+                                "%s: config->timeout_ms is %d: expected 1 to %d, or 0 for the "
+                                "default",
+                                who, config->timeout_ms, MAX_TIMEOUT_MS);
+    }
+    if (config->check != 0 && config->check != 1) {
+        return sol_thread_error(SOL_ERR_ARGUMENT, "%s: config->check is %d: expected 0 or 1", who,
+                                config->check);
+    }
+    if (config->staging_bytes > MAX_STAGING_BYTES) {
+        return sol_thread_error(SOL_ERR_ARGUMENT,
+                                "%s: config->staging_bytes is %zu: expected at most %zu", who,
+                                config->staging_bytes, MAX_STAGING_BYTES);
+    }
+    return SOL_OK;
+}
+
+/* Where a field is 0, the environment. */
+static sol_status_t fill_from_environment(sol_comm_config_t *config, uint64_t *debug_epoch,
+                                          const char *who)
+{
+    static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
+    char why[256];
+    long timeout_ms = config->timeout_ms, check = config->check;
+    int backend = (int)config->backend;
+    size_t epoch = 0;
+    sol_status_t status = SOL_OK;
+    if (backend == SOL_BACKEND_AUTO) {
+        status = sol_env_choice("SOLCCL_BACKEND", backends, &backend, why, sizeof(why));
+    }
+    if (status == SOL_OK && timeout_ms == 0) {
+        timeout_ms = DEFAULT_TIMEOUT_MS;
+        status = sol_env_int("SOLCCL_TIMEOUT_MS", 1, MAX_TIMEOUT_MS, &timeout_ms, why, sizeof(why));
+    }
+    if (status == SOL_OK && check == 0) {
+        status = sol_env_int("SOLCCL_CHECK", 0, 1, &check, why, sizeof(why));
+    }
+    if (status == SOL_OK && config->staging_bytes == 0) {
+        status = sol_env_size("SOLCCL_STAGING_BYTES", 0, MAX_STAGING_BYTES, &config->staging_bytes,
+                              why, sizeof(why));
+    }
+    if (status == SOL_OK) {
+        status = sol_env_size("SOLCCL_DEBUG_EPOCH", 0, SIZE_MAX, &epoch, why, sizeof(why));
+    }
+    if (status != SOL_OK) {
+        return sol_thread_error(status, "%s: %s", who, why);
+    }
+    config->backend = (sol_backend_kind_t)backend;
+    config->timeout_ms = (int)timeout_ms;
+    config->check = (int)check;
+    *debug_epoch = (uint64_t)epoch;
+    return SOL_OK;
+}
+
+static sol_status_t choose_backend(sol_backend_kind_t kind, const sol_backend_t **backend,
+                                   const char *who)
+{
+    for (int i = 0; sol_backends[i] != NULL; i++) {
+        const sol_backend_t *b = sol_backends[i];
+        bool chosen = kind == SOL_BACKEND_AUTO ? b->wanted == NULL || b->wanted() : b->kind == kind;
+        if (chosen) {
+            *backend = b;
+            return SOL_OK;
+        }
+    }
+    return sol_thread_error(SOL_ERR_UNSUPPORTED, "%s: this build of solccl has no %s backend", who,
+                            kind == SOL_BACKEND_CUDA ? "CUDA" : "CPU");
+}
+
+sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_t *config,
+                                 const char *who)
+{
+    sol_comm_config_t own;
+    sol_status_t status = copy_config(&own, config, who);
+    if (status == SOL_OK) {
+        status = check_config(&own, who);
+    }
+    if (status == SOL_OK) {
+        status = fill_from_environment(&own, &setup->debug_epoch, who);
+    }
+    if (status == SOL_OK) {
+        status = choose_backend(own.backend, &setup->backend, who);
+    }
+    if (status != SOL_OK) {
+        return status;
+    }
+    setup->timeout_ms = own.timeout_ms;
+    setup->check = own.check != 0;
+    setup->staging_bytes = own.staging_bytes;
+    snprintf(setup->name, sizeof(setup->name), "%s", own.name != NULL ? own.name : "");
+    return SOL_OK;
+}
+
+/* -------------------------------------------------------------------------- making */
+
+static void fill(sol_comm_t comm, const sol_comm_setup_t *setup)
+{
+    comm->backend = setup->backend;
+    comm->rank = setup->rank;
+    comm->nranks = setup->nranks;
+    comm->fork_generation = sol_fork_generation;
+    /* the widest type, every rank's block: below this no size or offset overflows */
+    comm->max_count = (size_t)PTRDIFF_MAX / 8 / (size_t)setup->nranks;
+    comm->check = setup->check;
+    comm->blocking = setup->backend->blocking;
+    comm->timeout_ns = (uint64_t)setup->timeout_ms * 1000000u;
+    comm->staging_bytes = setup->staging_bytes;
+    comm->debug_epoch = setup->debug_epoch;
+    comm->id = setup->id;
+    memcpy(comm->user_name, setup->name, sizeof(comm->user_name));
+    unsigned tag = sol_id_tag(&setup->id);
+    if (setup->name[0] != '\0') {
+        snprintf(comm->name, sizeof(comm->name), "comm %04x (%s)", tag, setup->name);
+    } else {
+        snprintf(comm->name, sizeof(comm->name), "comm %04x", tag);
+    }
+}
+
+/* With the others already joined: this rank's part, then everybody's outcome. */
+static sol_status_t open_backend(sol_comm_t comm)
+{
+    char why[512] = "";
+    sol_status_t status =
+        comm->backend->probe != NULL ? comm->backend->probe(why, sizeof(why)) : SOL_OK;
+    if (status != SOL_OK) {
+        sol_thread_error(status, "%s ranks cannot be used here: %s", comm->backend->name, why);
+        return sol_boot_break(comm->boot, status);
+    }
+    status = comm->backend->open(comm);
+    if (status != SOL_OK) {
+        return sol_boot_break(comm->boot, status);
+    }
+    status = sol_boot_all_gather(comm->boot, NULL, 0, NULL);
+    if (status != SOL_OK) {
+        comm->backend->close(comm);
+    }
+    return status;
+}
+
+sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
+{
+    sol_fork_watch();
+    sol_comm_t comm = get_handle();
+    if (comm == NULL) {
+        return sol_thread_error(SOL_ERR_MEMORY, "no memory for a communicator");
+    }
+    fill(comm, setup);
+    sol_boot_config_t boot = {.id = &comm->id,
+                              .nranks = setup->nranks,
+                              .rank = setup->rank,
+                              .backend = setup->backend->kind,
+                              .timeout_ms = setup->timeout_ms};
+    pthread_mutex_init(&comm->error_lock, NULL);
+    sol_status_t status = sol_boot_open(&comm->boot, &boot);
+    if (status == SOL_OK) {
+        status = open_backend(comm);
+    }
+    if (status == SOL_OK) {
+        comm->magic = SOL_COMM_MAGIC;
+        *result = comm;
+        return SOL_OK;
+    }
+    sol_thread_error(status, "%s, rank %d of %d, could not be made: %s", comm->name, comm->rank,
+                     comm->nranks, sol_thread_error_text());
+    sol_log(SOL_LOG_INFO, "%s", sol_thread_error_text());
+    sol_boot_close(comm->boot);
+    pthread_mutex_destroy(&comm->error_lock);
+    put_handle(comm);
+    return status;
+}
+
+typedef struct make_job {
+    sol_job_t job;
+    sol_comm_setup_t setup;
+    sol_comm_t made;
+    sol_comm_t *result;
+} make_job_t;
+
+static sol_status_t make_run(sol_job_t *job)
+{
+    make_job_t *make = (make_job_t *)job;
+    return sol_comm_make(&make->setup, &make->made);
+}
+
+static void make_finish(sol_job_t *job, bool commit)
+{
+    make_job_t *make = (make_job_t *)job;
+    if (commit) {
+        *make->result = make->made;
+    } else {
+        sol_comm_free(make->made);
+    }
+}
+
+sol_status_t sol_comm_make_or_defer(const sol_comm_setup_t *setup, sol_comm_t *comm)
+{
+    make_job_t *make = sol_calloc(1, sizeof(*make));
+    if (make == NULL) {
+        return sol_group_note(
+            sol_thread_error(SOL_ERR_MEMORY, "no memory for a communicator's set-up"));
+    }
+    make->job = (sol_job_t){.run = make_run, .finish = make_finish, .backend = setup->backend};
+    make->setup = *setup;
+    make->result = comm;
+    return sol_job_submit(&make->job);
+}
+
+/* What sol_comm_create's arguments have to be. */
+static sol_status_t check_create(sol_comm_t *comm, const sol_unique_id_t *id, int nranks, int rank)
+{
+    sol_id_content_t content;
+    if (comm == NULL) {
+        return sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_create: comm is NULL");
+    }
+    if (id == NULL) {
+        return sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_create: id is NULL");
+    }
+    if (nranks < 1 || nranks > SOL_MAX_RANKS) {
+        return sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_create: nranks is %d: expected 1 to %d",
+                                nranks, SOL_MAX_RANKS);
+    }
+    if (rank < 0 || rank >= nranks) {
+        return sol_thread_error(SOL_ERR_ARGUMENT,
+                                "sol_comm_create: rank is %d: expected 0 to nranks - 1 = %d", rank,
+                                nranks - 1);
+    }
+    const char *wrong = sol_id_read(id, &content);
+    if (wrong != NULL) {
+        return sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_create: id %s", wrong);
+    }
+    return SOL_OK;
+}
+
+sol_status_t sol_comm_create(sol_comm_t *comm, const sol_unique_id_t *id, int nranks, int rank,
+                             const sol_comm_config_t *config)
+{
+    sol_comm_setup_t setup;
+    sol_status_t status = check_create(comm, id, nranks, rank);
+    if (status == SOL_OK) {
+        status = sol_comm_setup_read(&setup, config, "sol_comm_create");
+    }
+    if (status != SOL_OK) {
+        return sol_group_note(status);
+    }
+    setup.id = *id;
+    setup.nranks = nranks;
+    setup.rank = rank;
+    return sol_comm_make_or_defer(&setup, comm);
+}
+
+/* ------------------------------------------------------------------ leaving, asking */
+
+void sol_comm_free(sol_comm_t comm)
+{
+    sol_registrations_free(comm);
+    comm->magic = 0;
+    comm->backend->close(comm);
+    sol_boot_close(comm->boot);
+    comm->boot = NULL;
+    pthread_mutex_destroy(&comm->error_lock);
+    put_handle(comm);
+}
+
+sol_status_t sol_comm_destroy(sol_comm_t comm)
+{
+    if (comm == NULL) {
+        return SOL_OK;
+    }
+    sol_status_t status = sol_comm_valid(comm, "sol_comm_destroy");
+    if (status != SOL_OK) {
+        return status;
+    }
+    sol_group_forget(comm);
+    sol_comm_free(comm);
+    return SOL_OK;
+}
+
+sol_status_t sol_comm_abort(sol_comm_t comm)
+{
+    sol_status_t status = sol_comm_valid(comm, "sol_comm_abort");
+    if (status != SOL_OK) {
+        return status;
+    }
+    atomic_store(&comm->abort_flag, 1);
+    (void)sol_comm_fail(comm, SOL_ERR_ABORTED, "sol_comm_abort was called on this rank");
+    if (comm->backend->abort != NULL) {
+        comm->backend->abort(comm);
+    }
+    sol_boot_interrupt(comm->boot);
+    return SOL_OK;
+}
+
+sol_status_t sol_comm_query(sol_comm_t comm, sol_comm_info_t *info)
+{
+    sol_status_t status = sol_comm_valid(comm, "sol_comm_query");
+    if (status != SOL_OK) {
+        return status;
+    }
+    if (info == NULL) {
+        return sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_query: info is NULL");
+    }
+    const size_t least = offsetof(sol_comm_info_t, backend);
+    if (info->size < least) {
+        return sol_thread_error(SOL_ERR_ARGUMENT,
+                                "sol_comm_query: info->size is %zu: expected "
+                                "sizeof(sol_comm_info_t)",
+                                info->size);
+    }
+    sol_comm_info_t own = {.size = info->size,
+                           .rank = comm->rank,
+                           .nranks = comm->nranks,
+                           .backend = comm->backend->kind,
+                           .device = -1};
+    own.sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
+    if (comm->backend->query != NULL) {
+        comm->backend->query(comm, &own);
+    }
+    memcpy(info, &own, info->size < sizeof(own) ? info->size : sizeof(own));
+    return SOL_OK;
+}
+
+sol_status_t sol_comm_rank(sol_comm_t comm, int *rank)
+{
+    sol_status_t status = sol_comm_valid(comm, "sol_comm_rank");
+    if (status == SOL_OK && rank == NULL) {
+        status = sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_rank: rank is NULL");
+    }
+    if (status == SOL_OK) {
+        *rank = comm->rank;
+    }
+    return status;
+}
+
+sol_status_t sol_comm_size(sol_comm_t comm, int *nranks)
+{
+    sol_status_t status = sol_comm_valid(comm, "sol_comm_size");
+    if (status == SOL_OK && nranks == NULL) {
+        status = sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_size: nranks is NULL");
+    }
+    if (status == SOL_OK) {
+        *nranks = comm->nranks;
+    }
+    return status;
+}

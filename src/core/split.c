@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * split.c: dividing a communicator. One exchange over the parent carries every
+ * rank's color, key and a fresh id; from then on each new group is on its own,
+ * joined by the id of its first rank.
+ */
+#include "core/setup.h"
+
+#include <string.h>
+
+typedef struct split_job {
+    sol_job_t job;
+    sol_comm_setup_t setup; /* but id, nranks, rank */
+    int color, key;
+    sol_comm_t made; /* stays NULL for SOL_SPLIT_NONE */
+    sol_comm_t *result;
+} split_job_t;
+
+/* Does rank a come before rank b in a new group? */
+static bool before(const sol_agree_t *all, int a, int b)
+{
+    return all[a].key != all[b].key ? all[a].key < all[b].key : a < b;
+}
+
+/* This rank's place in its new group. */
+static void place(const sol_agree_t *all, int nranks, int self, sol_comm_setup_t *setup)
+{
+    int leader = self;
+    setup->nranks = 0;
+    setup->rank = 0;
+    for (int r = 0; r < nranks; r++) {
+        if (all[r].color != all[self].color) {
+            continue;
+        }
+        setup->nranks++;
+        setup->rank += before(all, r, self);
+        leader = before(all, r, leader) ? r : leader;
+    }
+    setup->id = all[leader].id;
+}
+
+static sol_status_t split_run(sol_job_t *job)
+{
+    split_job_t *split = (split_job_t *)job;
+    sol_comm_t comm = job->comm;
+    sol_agree_t own = {.what = SOL_AGREE_SPLIT, .color = split->color, .key = split->key};
+    sol_status_t status = sol_comm_usable(comm, "sol_comm_split");
+    if (status != SOL_OK) {
+        return status;
+    }
+    sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
+    status = all == NULL ? sol_thread_error(SOL_ERR_MEMORY, "no memory for a split")
+                         : sol_get_unique_id(&own.id);
+    if (status != SOL_OK) {
+        sol_free(all);
+        sol_boot_break(comm->boot, status);
+        return sol_comm_fail(comm, status, "sol_comm_split: %s", sol_thread_error_text());
+    }
+    status = sol_agree_exchange(comm, &own, all);
+    if (status == SOL_OK && split->color != SOL_SPLIT_NONE) {
+        place(all, comm->nranks, comm->rank, &split->setup);
+        status = sol_comm_make(&split->setup, &split->made);
+        if (status != SOL_OK) {
+            sol_comm_error(comm, status, "sol_comm_split: %s", sol_thread_error_text());
+        }
+    }
+    sol_free(all);
+    return status;
+}
+
+static void split_finish(sol_job_t *job, bool commit)
+{
+    split_job_t *split = (split_job_t *)job;
+    if (commit) {
+        *split->result = split->made;
+    } else if (split->made != NULL) {
+        sol_comm_free(split->made);
+    }
+}
+
+/* What the new communicators inherit where there is no config. */
+static void inherit(sol_comm_t comm, sol_comm_setup_t *setup)
+{
+    setup->backend = comm->backend;
+    setup->timeout_ms = (int)(comm->timeout_ns / 1000000u);
+    setup->check = comm->check;
+    setup->staging_bytes = comm->staging_bytes;
+    setup->debug_epoch = comm->debug_epoch;
+    memcpy(setup->name, comm->user_name, sizeof(setup->name));
+}
+
+static sol_status_t check_split(sol_comm_t comm, int color, sol_comm_t *result)
+{
+    sol_status_t status = sol_comm_usable(comm, "sol_comm_split");
+    if (status != SOL_OK) {
+        return status;
+    }
+    if (result == NULL) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_split: result is NULL");
+    }
+    if (color < 0 && color != SOL_SPLIT_NONE) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              "sol_comm_split: color is %d: expected 0 or more, or SOL_SPLIT_NONE",
+                              color);
+    }
+    return SOL_OK;
+}
+
+sol_status_t sol_comm_split(sol_comm_t comm, int color, int key, sol_comm_t *result,
+                            const sol_comm_config_t *config)
+{
+    sol_comm_setup_t setup = {.nranks = 0};
+    sol_status_t status = check_split(comm, color, result);
+    if (status == SOL_OK) {
+        inherit(comm, &setup);
+        if (config != NULL) {
+            status = sol_comm_setup_read(&setup, config, "sol_comm_split");
+        }
+    }
+    if (status != SOL_OK) {
+        return sol_group_note(status);
+    }
+    split_job_t *split = sol_calloc(1, sizeof(*split));
+    if (split == NULL) {
+        return sol_group_note(sol_comm_error(comm, SOL_ERR_MEMORY, "sol_comm_split: no memory"));
+    }
+    split->job = (sol_job_t){
+        .run = split_run, .finish = split_finish, .comm = comm, .backend = setup.backend};
+    split->setup = setup;
+    split->color = color;
+    split->key = key;
+    split->result = result;
+    return sol_job_submit(&split->job);
+}
