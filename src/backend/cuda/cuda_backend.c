@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_backend.c: the table of the GPU backend (core/backend.h), and the few
+ * answers that need no communicator.
+ */
+#include "backend/cuda/cuda_state.h"
+
+#include <stdio.h>
+
+static sol_status_t probe(char *why, size_t why_bytes)
+{
+    int count = 0;
+    if (sol_cuda_driver(why, why_bytes) == NULL) {
+        return SOL_ERR_UNSUPPORTED;
+    }
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0) {
+        cudaGetLastError();
+        snprintf(why, why_bytes, "no GPU: %s",
+                 error != cudaSuccess ? cudaGetErrorString(error) : "CUDA finds none");
+        return SOL_ERR_UNSUPPORTED;
+    }
+    return SOL_OK;
+}
+
+/* A context, or the ordinal of the runtime's current device plus one: below any address. */
+static uintptr_t context_save(void)
+{
+    const struct sol_cuda_driver *cu = sol_cuda_driver(NULL, 0);
+    CUcontext context = NULL;
+    int device = 0;
+    if (cu == NULL) {
+        return 0;
+    }
+    if (cu->context_get(&context) == CUDA_SUCCESS && context != NULL) {
+        return (uintptr_t)context;
+    }
+    return cudaGetDevice(&device) == cudaSuccess ? (uintptr_t)device + 1 : 0;
+}
+
+static void context_set(uintptr_t context)
+{
+    const struct sol_cuda_driver *cu = sol_cuda_driver(NULL, 0);
+    if (cu == NULL || context == 0) {
+        return;
+    }
+    if (context < 4096) {
+        cudaSetDevice((int)(context - 1));
+    } else {
+        cu->context_set((CUcontext)context);
+    }
+}
+
+const sol_backend_t sol_backend_cuda = {
+    .size = sizeof(sol_backend_t),
+    .name = "cuda",
+    .kind = SOL_BACKEND_CUDA,
+    .blocking = false,
+    .wanted = sol_cuda_thread_has_context,
+    .context_save = context_save,
+    .context_set = context_set,
+    .probe = probe,
+    .open = sol_cuda_open,
+    .close = sol_cuda_close,
+    .run = sol_cuda_run,
+    .run_group = sol_cuda_run_group,
+    .mem_alloc = sol_cuda_mem_alloc,
+    .mem_free = sol_cuda_mem_free,
+    .mem_register = sol_cuda_mem_register,
+    .mem_deregister = sol_cuda_mem_deregister,
+    .abort = sol_cuda_abort,
+    .poll_error = sol_cuda_poll_error,
+    .explain = sol_cuda_explain,
+    .info = sol_cuda_info,
+    .query = sol_cuda_query,
+};

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_info.c: what the GPU backend says of itself, of a call, and of the machine. */
+#include "backend/cuda/cuda_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct sol_gpu_algorithm_info *algorithm_info(int id)
+{
+    for (int i = 0; i < sol_gpu_algorithm_count; i++) {
+        if (sol_gpu_algorithms[i].id == id) {
+            return &sol_gpu_algorithms[i];
+        }
+    }
+    return NULL;
+}
+
+static bool exchanged(sol_func_t func)
+{
+    return func == SOL_FUNC_SEND || func == SOL_FUNC_RECV || func == SOL_FUNC_ALL_TO_ALL_V;
+}
+
+sol_status_t sol_cuda_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes)
+{
+    struct sol_cuda *state = sol_cuda_of(comm);
+    char what[160];
+    sol_call_describe(call, what, sizeof what);
+    size_t size = call->count * sol_dtype_size(call->dtype);
+    if (!state->p2p) {
+        snprintf(text, bytes, "%s: NCCL, because %s", what, state->fallback);
+        return SOL_OK;
+    }
+    if (state->nccl_above != 0 && call->func <= SOL_FUNC_REDUCE && size >= state->nccl_above) {
+        snprintf(text, bytes, "%s: NCCL, because SOLCCL_NCCL_ABOVE is %zu", what,
+                 state->nccl_above);
+        return SOL_OK;
+    }
+    struct sol_gpu_op op;
+    const char *why;
+    sol_cuda_make_op(state, call, &op, &why);
+    sol_gpu_plan(&state->gpu, &op);
+    if (exchanged(call->func)) {
+        op.algorithm = SOL_GPU_LANES_ALGO;
+    }
+    const struct sol_gpu_algorithm_info *info = algorithm_info(op.algorithm);
+    if (info == NULL) {
+        return sol_comm_error(comm, SOL_ERR_INTERNAL, "%s: the plan chose protocol %d", what,
+                              op.algorithm);
+    }
+    if (exchanged(call->func)) {
+        snprintf(text, bytes, "%s: %s (%s)", what, info->name, info->what);
+    } else {
+        snprintf(text, bytes, "%s: %s, %d CTAs x %d threads x %d vectors%s, by %s (%s; %s)", what,
+                 info->name, op.ctas, op.threads, op.vectors,
+                 op.flags & SOL_GPU_PDL ? ", dependent launch" : "", why, info->what, info->best);
+    }
+    return SOL_OK;
+}
+
+void sol_cuda_query(sol_comm_t comm, sol_comm_info_t *info)
+{
+    const struct sol_cuda *state = sol_cuda_of(comm);
+    info->device = state->device;
+    info->shared_bytes = state->staging.bytes + state->region_bytes;
+    info->oversubscribed = 0;
+}
+
+/* snprintf at the end of what is there. */
+static void add(char *text, size_t bytes, const char *format, ...) SOL_PRINTF(3, 4);
+static void add(char *text, size_t bytes, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    if (used + 1 < bytes) {
+        vsnprintf(text + used, bytes - used, format, args);
+    }
+    va_end(args);
+}
+
+static void add_device(const struct sol_cuda_driver *cu, int device, int count, char *text,
+                       size_t bytes)
+{
+    struct cudaDeviceProp properties;
+    char why[160];
+    CUdevice handle;
+    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess ||
+        cu->device_get(&handle, device) != CUDA_SUCCESS) {
+        add(text, bytes, "gpu%d: cannot be asked\n", device);
+        return;
+    }
+    add(text, bytes, "gpu%d: %s, sm_%d%d, %d multiprocessors, %zu MiB\n", device, properties.name,
+        properties.major, properties.minor, properties.multiProcessorCount,
+        properties.totalGlobalMem >> 20);
+    enum sol_cuda_handle kind = sol_cuda_handle_of(cu, handle, why, sizeof why);
+    add(text, bytes, "gpu%d symmetric memory: %s\n", device,
+        kind == SOL_CUDA_HANDLE_FD       ? "file descriptors"
+        : kind == SOL_CUDA_HANDLE_FABRIC ? "fabric handles"
+                                         : why);
+    for (int peer = 0; peer < count; peer++) {
+        int can = 0, rank = 0;
+        if (peer != device && cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess) {
+            cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, device, peer);
+            add(text, bytes, "gpu%d to gpu%d: %s (performance rank %d)\n", device, peer,
+                can ? "peer access" : "no peer access", rank);
+        }
+    }
+}
+
+void sol_cuda_info(char *text, size_t bytes)
+{
+    char why[256];
+    int count = 0, driver = 0, runtime = 0;
+    if (bytes == 0) {
+        return;
+    }
+    text[0] = '\0';
+    const struct sol_cuda_driver *cu = sol_cuda_driver(why, sizeof why);
+    if (cu == NULL || cudaGetDeviceCount(&count) != cudaSuccess) {
+        add(text, bytes, "cuda: %s\n", cu == NULL ? why : "no device");
+        return;
+    }
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    add(text, bytes, "cuda driver: %d.%d\ncuda runtime: %d.%d\n", driver / 1000, driver % 1000 / 10,
+        runtime / 1000, runtime % 1000 / 10);
+    for (int device = 0; device < count; device++) {
+        add_device(cu, device, count, text, bytes);
+    }
+    for (int i = 0; i < sol_gpu_algorithm_count; i++) {
+        add(text, bytes, "cuda protocol %s: %s; best: %s\n", sol_gpu_algorithms[i].name,
+            sol_gpu_algorithms[i].what, sol_gpu_algorithms[i].best);
+    }
+    char version[160];
+    bool found = sol_cuda_nccl_found(version, sizeof version);
+    add(text, bytes, "nccl: %s%s\n", found ? "" : "not found: ", version);
+    cudaGetLastError();
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_state.h: what a communicator of GPU ranks consists of on this rank.
+ */
+#ifndef SOL_CUDA_STATE_H
+#define SOL_CUDA_STATE_H
+
+#include "backend/cuda/cuda_board.h"
+#include "backend/cuda/cuda_buffers.h"
+#include "backend/cuda/cuda_driver.h"
+#include "backend/cuda/cuda_nccl.h"
+#include "backend/cuda/cuda_order.h"
+#include "backend/cuda/cuda_plan.h"
+#include "backend/cuda/cuda_symmetric.h"
+#include "core/comm.h"
+#include "device/kernels/launch.h"
+
+/* A memory of sol_mem_alloc. */
+struct sol_cuda_region {
+    struct sol_cuda_symmetric memory;
+    struct sol_cuda_region *next;
+};
+
+struct sol_cuda {
+    /* what run() reads */
+    int device;     /* runtime ordinal in this process */
+    int p2p;        /* our kernels can be used; else everything goes to NCCL */
+    unsigned flags; /* SOL_GPU_PDL or 0 */
+    int check;
+    uint64_t collectives; /* number of the last one */
+    struct sol_cuda_board *board;
+    struct sol_cuda_order order;
+    struct sol_cuda_buffers buffers;
+    struct sol_cuda_plan plan;
+    struct sol_gpu_comm gpu;
+
+    struct sol_cuda_nccl *nccl; /* NULL: not used */
+    size_t nccl_above;          /* bytes from which NCCL is asked; 0: never */
+
+    const struct sol_cuda_driver *cu;
+    enum sol_cuda_handle handle;
+    CUdevice cu_device;
+    int rank, nranks;
+    uint64_t nonce; /* rank 0's, equal on all ranks */
+    int sms;        /* multiprocessors */
+    int ranks_here; /* ranks on this device */
+    char gpu_name[64];
+    char fallback[256];   /* why p2p is not used */
+    int board_registered; /* the board is known to CUDA */
+    struct sol_cuda_symmetric staging;
+    struct sol_gpu_state *device_state;
+    struct sol_cuda_region *regions;
+    size_t region_bytes;
+};
+
+static inline struct sol_cuda *sol_cuda_of(sol_comm_t comm)
+{
+    return (struct sol_cuda *)comm->state;
+}
+
+/* Make `device` current for a while. Cheap when it is already. */
+struct sol_cuda_device_scope {
+    int before; /* -1: nothing to restore */
+};
+static inline cudaError_t sol_cuda_enter(int device, struct sol_cuda_device_scope *scope)
+{
+    int current = -1;
+    scope->before = -1;
+    cudaError_t error = cudaGetDevice(&current);
+    if (error == cudaSuccess && current != device) {
+        error = cudaSetDevice(device);
+        scope->before = error == cudaSuccess ? current : -1;
+    }
+    return error;
+}
+static inline void sol_cuda_leave(const struct sol_cuda_device_scope *scope)
+{
+    if (scope->before >= 0) {
+        cudaSetDevice(scope->before);
+    }
+}
+
+/* cuda_open.c */
+sol_status_t sol_cuda_open(sol_comm_t comm);
+void sol_cuda_close(sol_comm_t comm);
+/* Wait until `stream` is idle, at most `timeout_ns`; then SOL_ERR_TIMEOUT. Sets the thread error.
+ */
+sol_status_t sol_cuda_wait_stream(cudaStream_t stream, uint64_t timeout_ns, const char *what);
+
+/* cuda_probe.c: does every rank's write reach every other's staging? Collective over the boot.
+ * SOL_OK on all ranks or SOL_ERR_UNSUPPORTED on all, with the pairs in the thread error. Uses the
+ * first bytes of the staging; before sol_gpu_init. */
+sol_status_t sol_cuda_probe_paths(sol_comm_t comm, struct sol_cuda *state, cudaStream_t stream);
+
+/* cuda_run.c */
+sol_status_t sol_cuda_run(sol_comm_t comm, const sol_call_t *call);
+sol_status_t sol_cuda_run_group(sol_comm_t comm, const sol_call_t *calls, size_t ncalls);
+void sol_cuda_abort(sol_comm_t comm);
+void sol_cuda_poll_error(sol_comm_t comm);
+/* The op of a collective call, with what plan, environment and tuning file ask for. */
+void sol_cuda_make_op(const struct sol_cuda *state, const sol_call_t *call, struct sol_gpu_op *op,
+                      const char **why);
+
+/* cuda_memory.c */
+sol_status_t sol_cuda_mem_alloc(sol_comm_t comm, size_t bytes, void **memory);
+sol_status_t sol_cuda_mem_free(sol_comm_t comm, void *memory);
+sol_status_t sol_cuda_mem_register(sol_comm_t comm, void *memory, size_t bytes, void **handle);
+sol_status_t sol_cuda_mem_deregister(sol_comm_t comm, void *handle);
+void sol_cuda_mem_free_all(sol_comm_t comm);
+
+/* cuda_info.c */
+sol_status_t sol_cuda_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes);
+void sol_cuda_info(char *text, size_t bytes);
+void sol_cuda_query(sol_comm_t comm, sol_comm_info_t *info);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_symmetric.c: see the header. Every step that can fail on one rank alone
+ * is followed by an exchange that carries its outcome, so that all ranks leave
+ * with the same verdict and none waits for another that has given up.
+ */
+#include "backend/cuda/cuda_symmetric.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a rank tells of a step. */
+struct outcome {
+    int32_t status; /* sol_status_t */
+    int32_t error;  /* CUresult */
+    int32_t peer;   /* whose memory it could not map; -1: its own allocation */
+    int32_t reserved;
+    CUmemFabricHandle fabric;
+};
+
+static bool device_has(const struct sol_cuda_driver *cu, CUdevice device, CUdevice_attribute what)
+{
+    int value = 0;
+    return cu->device_attribute(&value, what, device) == CUDA_SUCCESS && value != 0;
+}
+
+enum sol_cuda_handle sol_cuda_handle_of(const struct sol_cuda_driver *cu, CUdevice device,
+                                        char *why, size_t why_bytes)
+{
+    static const char *const choices[] = {"auto", "fd", "fabric", NULL};
+    int wanted = 0;
+    if (sol_env_choice("SOLCCL_CUDA_HANDLE", choices, &wanted, why, why_bytes) != SOL_OK) {
+        return SOL_CUDA_HANDLE_NONE;
+    }
+    if (!device_has(cu, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
+        snprintf(why, why_bytes, "the device has no virtual memory management");
+        return SOL_CUDA_HANDLE_NONE;
+    }
+    if (wanted != 2 &&
+        device_has(cu, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)) {
+        return SOL_CUDA_HANDLE_FD;
+    }
+    if (wanted != 1 && device_has(cu, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+        return SOL_CUDA_HANDLE_FABRIC;
+    }
+    snprintf(why, why_bytes, "the device cannot export memory (SOLCCL_CUDA_HANDLE=%s)",
+             choices[wanted]);
+    return SOL_CUDA_HANDLE_NONE;
+}
+
+static CUmemAllocationProp properties(const struct sol_cuda_symmetric_config *config)
+{
+    CUmemAllocationProp prop;
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = config->device;
+    prop.requestedHandleTypes = config->handle == SOL_CUDA_HANDLE_FABRIC
+                                    ? CU_MEM_HANDLE_TYPE_FABRIC
+                                    : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    int rdma = 0; /* lets a network card reach it too, where there is one: costs nothing */
+    if (config->cu->device_attribute(&rdma,
+                                     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                                     config->device) == CUDA_SUCCESS) {
+        prop.allocFlags.gpuDirectRDMACapable = (unsigned char)(rdma != 0);
+    }
+    return prop;
+}
+
+/* Map `handle` for our device at a new address. */
+static CUresult map_here(const struct sol_cuda_symmetric_config *config, size_t bytes,
+                         CUmemGenericAllocationHandle handle, char **base)
+{
+    const struct sol_cuda_driver *cu = config->cu;
+    CUdeviceptr address = 0;
+    CUresult error = cu->mem_reserve(&address, bytes, 0, 0, 0);
+    if (error != CUDA_SUCCESS) {
+        return error;
+    }
+    error = cu->mem_map(address, bytes, 0, handle, 0);
+    if (error == CUDA_SUCCESS) {
+        CUmemAccessDesc access;
+        memset(&access, 0, sizeof access);
+        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = config->device;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        error = cu->mem_set_access(address, bytes, &access, 1);
+        if (error == CUDA_SUCCESS) {
+            *base = (char *)(uintptr_t)address;
+            return CUDA_SUCCESS;
+        }
+        cu->mem_unmap(address, bytes);
+    }
+    cu->mem_address_free(address, bytes);
+    return error;
+}
+
+/* Allocate own memory, map it, and export its handle: into *fd, or mine->fabric. */
+static CUresult make_own(struct sol_cuda_symmetric *memory,
+                         const struct sol_cuda_symmetric_config *config, int *fd,
+                         struct outcome *mine)
+{
+    const struct sol_cuda_driver *cu = config->cu;
+    CUmemAllocationProp prop = properties(config);
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult error = cu->mem_create(&handle, memory->bytes, &prop, 0);
+    if (error != CUDA_SUCCESS) {
+        return error;
+    }
+    memory->handle[config->rank] = handle; /* from here on close() frees it */
+    error = map_here(config, memory->bytes, handle, &memory->base[config->rank]);
+    if (error != CUDA_SUCCESS) {
+        return error;
+    }
+    if (config->handle == SOL_CUDA_HANDLE_FABRIC) {
+        return cu->mem_export(&mine->fabric, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0);
+    }
+    return cu->mem_export(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+}
+
+static CUresult map_peer(struct sol_cuda_symmetric *memory,
+                         const struct sol_cuda_symmetric_config *config, int peer, int fd,
+                         CUmemFabricHandle *fabric)
+{
+    const struct sol_cuda_driver *cu = config->cu;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult error;
+    if (config->handle == SOL_CUDA_HANDLE_FABRIC) {
+        error = cu->mem_import(&handle, fabric, CU_MEM_HANDLE_TYPE_FABRIC);
+    } else { /* the driver takes the descriptor's number as the pointer */
+        error = cu->mem_import(&handle, (void *)(uintptr_t)fd,
+                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    }
+    if (error != CUDA_SUCCESS) {
+        return error;
+    }
+    memory->handle[peer] = handle;
+    return map_here(config, memory->bytes, handle, &memory->base[peer]);
+}
+
+static sol_status_t status_of(CUresult error, int peer)
+{
+    if (error == CUDA_SUCCESS) {
+        return SOL_OK;
+    }
+    if (error == CUDA_ERROR_OUT_OF_MEMORY) {
+        return SOL_ERR_MEMORY;
+    }
+    return peer < 0 ? SOL_ERR_DEVICE : SOL_ERR_UNSUPPORTED;
+}
+
+/* Exchange outcomes; the first rank's failure becomes everybody's verdict. */
+static sol_status_t agree(const struct sol_cuda_symmetric_config *config, CUresult error, int peer,
+                          struct outcome *mine, struct outcome *all)
+{
+    mine->error = (int32_t)error;
+    mine->peer = peer;
+    mine->status = status_of(error, peer);
+    sol_status_t status = sol_boot_all_gather(config->boot, mine, sizeof *mine, all);
+    for (int r = 0; r < config->nranks && status == SOL_OK; r++) {
+        const char *name = sol_cuda_driver_error((CUresult)all[r].error);
+        if (all[r].status == SOL_OK) {
+            continue;
+        }
+        if (all[r].peer < 0) {
+            status = sol_thread_error((sol_status_t)all[r].status,
+                                      "rank %d cannot allocate %zu bytes of symmetric memory: %s",
+                                      r, config->bytes, name);
+        } else {
+            status = sol_thread_error((sol_status_t)all[r].status,
+                                      "rank %d cannot map the GPU memory of rank %d: %s", r,
+                                      all[r].peer, name);
+        }
+    }
+    return status;
+}
+
+static sol_status_t share(struct sol_cuda_symmetric *memory,
+                          const struct sol_cuda_symmetric_config *config, int *fd,
+                          struct outcome *all)
+{
+    struct outcome mine;
+    int fds[SOL_GPU_MAX_RANKS];
+    memset(&mine, 0, sizeof mine);
+    CUresult error = make_own(memory, config, fd, &mine);
+    sol_status_t status = agree(config, error, -1, &mine, all);
+    if (status != SOL_OK) {
+        return status;
+    }
+    for (int r = 0; r < config->nranks; r++) {
+        fds[r] = -1;
+    }
+    if (config->handle == SOL_CUDA_HANDLE_FD) {
+        status = sol_boot_share_fds(config->boot, fd, 1, fds);
+        if (status != SOL_OK) {
+            return status;
+        }
+    }
+    int failed = -1;
+    for (int r = 0; r < config->nranks; r++) {
+        if (r != config->rank && failed < 0) {
+            error = map_peer(memory, config, r, fds[r], &all[r].fabric);
+            failed = error == CUDA_SUCCESS ? -1 : r;
+        }
+        if (fds[r] >= 0) {
+            close(fds[r]);
+        }
+    }
+    return agree(config, error, failed, &mine, all);
+}
+
+sol_status_t sol_cuda_symmetric_open(struct sol_cuda_symmetric *memory,
+                                     const struct sol_cuda_symmetric_config *config)
+{
+    struct outcome all[SOL_GPU_MAX_RANKS];
+    CUmemAllocationProp prop = properties(config);
+    size_t granularity = 0;
+    memset(memory, 0, sizeof *memory);
+    memory->rank = config->rank;
+    memory->nranks = config->nranks;
+    CUresult error =
+        config->cu->mem_granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    if (error != CUDA_SUCCESS || granularity == 0) {
+        granularity = 2u << 20; /* every device's so far; mem_create says if it is wrong */
+    }
+    memory->bytes = sol_round_up(config->bytes, granularity);
+    int fd = -1;
+    sol_status_t status = share(memory, config, &fd, all);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (status != SOL_OK) {
+        sol_cuda_symmetric_close(config->cu, memory);
+    }
+    return status;
+}
+
+void sol_cuda_symmetric_close(const struct sol_cuda_driver *cu, struct sol_cuda_symmetric *memory)
+{
+    for (int r = 0; r < memory->nranks; r++) {
+        if (memory->base[r] != NULL) {
+            CUdeviceptr address = (CUdeviceptr)(uintptr_t)memory->base[r];
+            cu->mem_unmap(address, memory->bytes);
+            cu->mem_address_free(address, memory->bytes);
+            memory->base[r] = NULL;
+        }
+        if (memory->handle[r] != 0) {
+            cu->mem_release(memory->handle[r]);
+            memory->handle[r] = 0;
+        }
+    }
+}
