@@ -8,6 +8,7 @@
 #   make install    into PREFIX (/usr/local), honouring DESTDIR
 #   make lint       formatting and static analysis alone
 #   make test-gpu   conformance and perf on this machine's GPUs
+#   make proofs     the protocols, model-checked exhaustively, and their mutants
 #   make clean
 PREFIX ?= /usr/local
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
@@ -39,7 +40,11 @@ lint:
 test-gpu:
 	@scripts/test-gpu.sh
 
+proofs:
+	@scripts/install-deps.sh proofs
+	@proofs/run.sh
+
 clean:
 	@rm -rf build
 
-.PHONY: all test bench install lint test-gpu clean
+.PHONY: all test bench install lint test-gpu proofs clean

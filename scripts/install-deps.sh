@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# install-deps.sh build|test|bench|lint: installs what is missing for it, through apt-get.
+# install-deps.sh build|test|bench|lint|proofs: installs what is missing for it, through apt-get.
 # Asks the package manager for nothing that is there already, so that it costs nothing on a machine
 # that is ready, and needs neither network nor root there. Without apt-get it names what is missing.
 set -u
@@ -32,6 +32,7 @@ test | lint)
     need cppcheck cppcheck
     ;;&
 test)
+    need spin spin # the proofs
     need g++ g++
     need clang clang
     need nm binutils
@@ -47,9 +48,12 @@ bench)
     need mpirun.mpich mpich
     need mpicc.mpich libmpich-dev
     ;;
+proofs)
+    need spin spin
+    ;;
 build | lint) ;;
 *)
-    echo "usage: $0 build|test|bench|lint" >&2
+    echo "usage: $0 build|test|bench|lint|proofs" >&2
     exit 2
     ;;
 esac
