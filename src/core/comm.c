@@ -403,14 +403,14 @@ sol_status_t sol_comm_query(sol_comm_t comm, sol_comm_info_t *info)
         return status;
     }
     if (info == NULL) {
-        return sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_query: info is NULL");
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_query: info is NULL");
     }
     const size_t least = offsetof(sol_comm_info_t, backend);
     if (info->size < least) {
-        return sol_thread_error(SOL_ERR_ARGUMENT,
-                                "sol_comm_query: info->size is %zu: expected "
-                                "sizeof(sol_comm_info_t)",
-                                info->size);
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              "sol_comm_query: info->size is %zu: expected "
+                              "sizeof(sol_comm_info_t)",
+                              info->size);
     }
     sol_comm_info_t own = {.size = info->size,
                            .rank = comm->rank,
@@ -429,7 +429,7 @@ sol_status_t sol_comm_rank(sol_comm_t comm, int *rank)
 {
     sol_status_t status = sol_comm_valid(comm, "sol_comm_rank");
     if (status == SOL_OK && rank == NULL) {
-        status = sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_rank: rank is NULL");
+        status = sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_rank: rank is NULL");
     }
     if (status == SOL_OK) {
         *rank = comm->rank;
@@ -441,7 +441,7 @@ sol_status_t sol_comm_size(sol_comm_t comm, int *nranks)
 {
     sol_status_t status = sol_comm_valid(comm, "sol_comm_size");
     if (status == SOL_OK && nranks == NULL) {
-        status = sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_size: nranks is NULL");
+        status = sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_size: nranks is NULL");
     }
     if (status == SOL_OK) {
         *nranks = comm->nranks;

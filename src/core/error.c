@@ -102,7 +102,7 @@ sol_status_t sol_comm_async_error(sol_comm_t comm, sol_status_t *error)
         return status;
     }
     if (error == NULL) {
-        return sol_thread_error(SOL_ERR_ARGUMENT, "sol_comm_async_error: error is NULL");
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_async_error: error is NULL");
     }
     if (comm->backend->poll_error != NULL) {
         comm->backend->poll_error(comm);

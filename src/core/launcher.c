@@ -50,10 +50,11 @@ static bool is_set(const char *name)
 
 static sol_status_t missing(const char *launcher, const char *name, const char *expected)
 {
-    return sol_thread_error(SOL_ERR_ARGUMENT,
-                            "environment variable %s is not set: expected %s, since %s seems to "
-                            "have started this process",
-                            name, expected, launcher);
+    return sol_thread_error(
+        SOL_ERR_ARGUMENT,
+        "environment variable %s is not set, or empty: expected %s, since %s seems to "
+        "have started this process",
+        name, expected, launcher);
 }
 
 /* Rank and size, both required, both strict. */
@@ -268,7 +269,8 @@ sol_status_t sol_launch_read(sol_launch_t *launch, bool *found)
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
         bool matches = true;
         for (int k = 0; k < 3 && launchers[i].signs[k] != NULL; k++) {
-            matches = matches && is_set(launchers[i].signs[k]);
+            /* one that is there but empty is a sign too: of a launcher gone wrong */
+            matches = matches && getenv(launchers[i].signs[k]) != NULL;
         }
         if (!matches) {
             continue;

@@ -31,7 +31,7 @@ static const variable_t unreadable[] = {
     {"OMPI_COMM_WORLD_RANK=x OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK|x"},
     {"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK|2"},
     {"PMI_RANK=0 PMI_SIZE=many", "PMI_SIZE|many"},
-    {"SLURM_PROCID=0 SLURM_NTASKS=0", "SLURM_NTASKS|0"},
+    {"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=0", "SLURM_NTASKS|0"},
 };
 #define UNREADABLE (sizeof(unreadable) / sizeof(unreadable[0]))
 
