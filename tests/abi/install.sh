@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# install.sh BUILD: installs into an empty folder, moves it, and builds and runs the examples
+# against what is there: through pkg-config, through the CMake package, and statically.
+set -u
+cd "$(dirname "$0")/../.."
+build=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+check() { # check NAME COMMAND...
+    if "${@:2}" >"$work/log" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok       $1"
+    else
+        failed=$((failed + 1))
+        echo "FAILED   $1"
+        tail -n 20 "$work/log"
+    fi
+}
+
+check "install" env DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/first
+mv "$work/stage/opt/first" "$work/moved" # an installed tree can be moved
+prefix=$work/moved
+libdir=$(dirname "$(find "$prefix" -name 'libsolccl.so' | head -n 1)")
+export PKG_CONFIG_PATH=$libdir/pkgconfig LD_LIBRARY_PATH=$libdir SOLCCL_TIMEOUT_MS=20000
+
+check "pkg-config knows the version" test "$(pkg-config --modversion solccl)" = \
+    "$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")"
+flags=$(pkg-config --cflags --libs solccl)
+for example in examples/[0-9]*.c; do
+    name=$(basename "$example" .c)
+    # shellcheck disable=SC2086 # flags are words
+    check "$name with pkg-config" gcc -std=c11 -Wall -Wextra -Werror "$example" -o "$work/$name" \
+        $flags -pthread
+    check "$name is under 60 lines" test "$(wc -l <"$example")" -lt 60
+done
+
+# Runs as one rank, as threads or processes of its own, and (with the launcher) as three ranks.
+for example in examples/[0-9]*.c; do
+    name=$(basename "$example" .c)
+    [ -x "$work/$name" ] || continue
+    check "$name runs alone" timeout 30 "$work/$name"
+    if [ -x "$prefix/bin/solccl" ]; then
+        check "$name runs on 3 ranks" timeout 30 "$prefix/bin/solccl" run -n 3 "$work/$name"
+    fi
+done
+if command -v mpirun.openmpi >/dev/null 2>&1; then
+    check "Open MPI starts 01_all_reduce" timeout 60 mpirun.openmpi --allow-run-as-root \
+        --oversubscribe -n 3 "$work/01_all_reduce"
+else
+    skipped=$((skipped + 1))
+fi
+if command -v mpirun.mpich >/dev/null 2>&1; then
+    check "MPICH starts 01_all_reduce" timeout 60 mpirun.mpich -n 3 "$work/01_all_reduce"
+else
+    skipped=$((skipped + 1))
+fi
+
+check "the CMake package: configure" cmake -S examples -B "$work/cmake" \
+    -DCMAKE_PREFIX_PATH="$prefix"
+check "the CMake package: build" cmake --build "$work/cmake"
+check "the CMake package: run" timeout 30 "$work/cmake/02_unique_id_threads"
+check "static" gcc -std=c11 examples/02_unique_id_threads.c -o "$work/static" \
+    -I"$prefix/include" "$libdir/libsolccl.a" -pthread -ldl -lm -lstdc++
+check "static: run" env -u LD_LIBRARY_PATH timeout 30 "$work/static"
+check "C++ includes it" g++ -std=c++17 -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only \
+    -x c++ - <<<'#include <solccl/solccl.h>
+int main() { return sol_version() == SOL_VERSION ? 0 : 1; }'
+check "nothing of this machine is written down" bash -c \
+    "! grep -rIl '$PWD' '$prefix'"
+if [ $skipped -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ $failed -eq 0 ]

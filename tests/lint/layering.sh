@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# layering.sh: who may include whom (docs/hacking.md):
+#   base <- proto <- coll <- core <- backend, device;  tools, examples, conformance: include/ only.
+set -u
+cd "$(dirname "$0")/../.."
+passed=0 failed=0
+
+allow() { # allow FOLDER "LAYER ...": files of FOLDER include only these layers of src/
+    local folder=$1 layers=$2 bad
+    [ -d "$folder" ] || return 0
+    bad=$(grep -rnoE '#[[:space:]]*include[[:space:]]*"[^"]+"' "$folder" \
+        --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' |
+        awk -v layers="$layers" '
+            BEGIN { n = split(layers, l, " "); for (i = 1; i <= n; i++) ok[l[i]] = 1 }
+            {
+                path = $0; sub(/.*"/, "", path) # (strips to the closing quote)
+                path = $0; sub(/^[^"]*"/, "", path); sub(/".*/, "", path)
+                split(path, part, "/")
+                if (!(part[1] in ok) && index(path, "/") > 0) print
+            }')
+    if [ -z "$bad" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $folder may include only: $layers"
+        echo "$bad"
+    fi
+}
+allow include "solccl"
+allow src/base "solccl base"
+allow src/proto "solccl base proto"
+allow src/coll "solccl base proto coll"
+allow src/core "solccl base proto coll core"
+allow src/backend/shm "solccl base proto coll core backend"
+allow src/backend/cuda "solccl base proto coll core backend device"
+allow src/device "solccl base proto coll device"
+allow tools "solccl tools"
+allow examples "solccl"
+allow tests/conformance "solccl common conformance"
+allow tests/faults "solccl common faults"
+
+# A backend does not know another one.
+check_absent() { # check_absent NAME PATTERN FOLDER
+    if grep -rnE "$2" "$3" --include='*.c' --include='*.h' --include='*.cu'; then
+        failed=$((failed + 1))
+        echo "FAILED: $1"
+    else
+        passed=$((passed + 1))
+    fi
+}
+check_absent "shm includes cuda" '#include "(backend/cuda|device)/' src/backend/shm
+check_absent "core includes a backend" '#include "backend/' src/core
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
