@@ -28,10 +28,11 @@
 #define SOL_GPU_MAX_RANKS 8
 /* These four are smaller in the emulator, so that small messages reach every boundary. */
 #ifndef SOL_GPU_LANES
-#define SOL_GPU_LANES 32 /* channels of one direction of a pair, for send/recv */
+#define SOL_GPU_LANES 64 /* most channels of one direction of a pair */
 #endif
 #ifndef SOL_GPU_LANE_CHUNK
-#define SOL_GPU_LANE_CHUNK 32768 /* bytes of one chunk of a lane */
+#define SOL_GPU_LANE_CHUNK 32768 /* data bytes of one */
+#define SOL_GPU_LANE_SLOT (SOL_GPU_LANE_CHUNK + 128) /* with its header */
 #endif
 #ifndef SOL_GPU_SLOT_MIN
 #define SOL_GPU_SLOT_MIN 65536
@@ -55,6 +56,8 @@ struct sol_gpu_layout {
     uint64_t p2p_source_bytes; /* from one source's lanes to the next: data and escapes */
     uint64_t p2p_escape;       /* from a source's data to its escapes */
     uint64_t total;
+    int lanes; /* channels of one direction of a pair: fewer with more ranks, for equal memory */
+    int reserved;
 };
 
 /* Lay out staging for `nranks`; `wanted` bytes are a wish (0: the default), the result's `total`
@@ -62,11 +65,15 @@ struct sol_gpu_layout {
 static inline struct sol_gpu_layout sol_gpu_layout_of(int nranks, uint64_t wanted)
 {
     struct sol_gpu_layout l;
-    uint64_t lanes = (uint64_t)SOL_GPU_LANES * SOL_GPU_LANE_DEPTH * SOL_GPU_LANE_CHUNK;
+    uint64_t lanes;
     uint64_t parity = SOL_GPU_PARITY_DEFAULT;
     uint64_t n = (uint64_t)nranks;
-    uint64_t p2p = n * (lanes + lanes / 2);
+    uint64_t p2p;
 
+    l.lanes = nranks <= 2 ? SOL_GPU_LANES : nranks <= 4 ? SOL_GPU_LANES / 2 : SOL_GPU_LANES / 4;
+    l.reserved = 0;
+    lanes = (uint64_t)l.lanes * SOL_GPU_LANE_DEPTH * SOL_GPU_LANE_SLOT;
+    p2p = n * (lanes + lanes / 2);
     if (wanted) {
         uint64_t fixed = SOL_GPU_CONTROL_BYTES + p2p;
         parity = wanted > fixed ? (wanted - fixed) / (SOL_GPU_PARITIES * 3) * 2 : 0;
