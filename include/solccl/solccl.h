@@ -224,6 +224,17 @@ SOL_API sol_status_t sol_comm_create(sol_comm_t *comm, const sol_unique_id_t *id
  */
 SOL_API sol_status_t sol_comm_create_from_env(sol_comm_t *comm, const sol_comm_config_t *config);
 
+/**
+ * Join a communicator of the same ranks, and the same GPUs, as `nccl`, an
+ * ncclComm_t of the caller's. Collective over it (it makes one NCCL broadcast);
+ * blocks; not legal in a capture. `nccl` is not needed afterwards. solccl finds
+ * the NCCL that the process has loaded; SOLCCL_NCCL_LIB names another file.
+ * Errors: as sol_comm_create; UNSUPPORTED (no NCCL, no GPU backend);
+ * DEVICE (NCCL failed); TIMEOUT also where its ranks are on several hosts.
+ */
+SOL_API sol_status_t sol_comm_create_from_nccl(sol_comm_t *comm, void *nccl,
+                                               const sol_comm_config_t *config);
+
 /** Pass as `color` to sol_comm_split: this rank joins none and gets a NULL communicator. */
 #define SOL_SPLIT_NONE (-1)
 

@@ -14,8 +14,8 @@
 
 /* A reduction as a call carries it: a built-in operation, or SOL_SUM with this rank's scalar. */
 typedef struct sol_reduction {
-    sol_redop_t op;       /* SOL_SUM ... SOL_AVG: never a handle */
-    bool premul;          /* multiply own contribution by the scalar first */
+    sol_redop_t op; /* SOL_SUM ... SOL_AVG: never a handle */
+    bool premul;    /* multiply own contribution by the scalar first */
     bool scalar_on_device;
     union {
         unsigned char immediate[8]; /* the scalar's bytes, of the call's dtype */
@@ -31,12 +31,12 @@ typedef struct sol_call {
     size_t count;
     const void *send;
     void *recv;
-    int root;              /* root, or the peer of send/recv */
+    int root; /* root, or the peer of send/recv */
     sol_reduction_t reduction;
     const size_t *sendcounts, *senddispls, *recvcounts, *recvdispls; /* all_to_all_v; nranks each;
                               owned by the caller of run() and valid during it */
     void *stream;
-    uint64_t sequence;     /* the communicator's operation number, from 1 */
+    uint64_t sequence; /* the communicator's operation number, from 1 */
 } sol_call_t;
 
 typedef struct sol_backend {
@@ -54,6 +54,10 @@ typedef struct sol_backend {
      * before anything else of this backend. Both NULL where there is no such thing. */
     uintptr_t (*context_save)(void);
     void (*context_set)(uintptr_t context);
+
+    /* What a communicator of another library that this backend knows (NCCL's) says of itself, and
+     * a new id, equal on its ranks. Collective over it; sets the thread error. NULL: knows none. */
+    sol_status_t (*adopt)(void *foreign, sol_unique_id_t *id, int *nranks, int *rank);
 
     /* Can it be used here? SOL_OK, or why not in `why`. Cheap; cached by the backend. */
     sol_status_t (*probe)(char *why, size_t why_bytes);
@@ -82,13 +86,15 @@ typedef struct sol_backend {
     /* Any thread: end all waits of all ranks; comm->abort_flag is already set. Async-safe with
      * run(). */
     void (*abort)(sol_comm_t comm);
-    /* Any thread, never blocks: notice errors from the device or from peers; calls sol_comm_fail. */
+    /* Any thread, never blocks: notice errors from the device or from peers; calls sol_comm_fail.
+     */
     void (*poll_error)(sol_comm_t comm);
 
     sol_status_t (*explain)(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes);
     /* Facts for sol_machine_info, one a line, each "key: value\n". */
     void (*info)(char *text, size_t bytes);
-    void (*query)(sol_comm_t comm, sol_comm_info_t *info); /* device, shared_bytes, oversubscribed */
+    void (*query)(sol_comm_t comm,
+                  sol_comm_info_t *info); /* device, shared_bytes, oversubscribed */
 } sol_backend_t;
 
 extern const sol_backend_t sol_backend_shm;

@@ -190,6 +190,7 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
     if (status != SOL_OK) {
         return status;
     }
+    setup->foreign = NULL;
     setup->timeout_ms = own.timeout_ms;
     setup->check = own.check != 0;
     setup->staging_bytes = own.staging_bytes;
@@ -285,7 +286,12 @@ typedef struct make_job {
 static sol_status_t make_run(sol_job_t *job)
 {
     make_job_t *make = (make_job_t *)job;
-    return sol_comm_make(&make->setup, &make->made);
+    sol_comm_setup_t *setup = &make->setup;
+    sol_status_t status = SOL_OK;
+    if (setup->foreign != NULL) {
+        status = setup->backend->adopt(setup->foreign, &setup->id, &setup->nranks, &setup->rank);
+    }
+    return status == SOL_OK ? sol_comm_make(setup, &make->made) : status;
 }
 
 static void make_finish(sol_job_t *job, bool commit)
@@ -351,6 +357,32 @@ sol_status_t sol_comm_create(sol_comm_t *comm, const sol_unique_id_t *id, int nr
     setup.id = *id;
     setup.nranks = nranks;
     setup.rank = rank;
+    return sol_comm_make_or_defer(&setup, comm);
+}
+
+sol_status_t sol_comm_create_from_nccl(sol_comm_t *comm, void *nccl,
+                                       const sol_comm_config_t *config)
+{
+    static const char who[] = "sol_comm_create_from_nccl";
+    sol_comm_setup_t setup;
+    sol_comm_config_t own = SOL_COMM_CONFIG_INIT;
+    if (comm == NULL || nccl == NULL) {
+        return sol_group_note(sol_thread_error(SOL_ERR_ARGUMENT, "%s: %s is NULL", who,
+                                               comm == NULL ? "comm" : "nccl"));
+    }
+    if (config == NULL) {
+        own.backend = SOL_BACKEND_CUDA; /* NCCL's ranks are GPUs, whatever the environment says */
+        config = &own;
+    }
+    sol_status_t status = sol_comm_setup_read(&setup, config, who);
+    if (status == SOL_OK && setup.backend->adopt == NULL) {
+        status = sol_thread_error(SOL_ERR_UNSUPPORTED, "%s: %s ranks have nothing to do with NCCL",
+                                  who, setup.backend->name);
+    }
+    if (status != SOL_OK) {
+        return sol_group_note(status);
+    }
+    setup.foreign = nccl;
     return sol_comm_make_or_defer(&setup, comm);
 }
 

@@ -29,6 +29,8 @@ typedef struct sol_comm_setup {
     size_t staging_bytes;
     uint64_t debug_epoch;
     char name[SOL_COMM_NAME];
+    void *foreign; /* not NULL: a communicator of another library; the backend's adopt() gives id,
+                      nranks and rank */
 } sol_comm_setup_t;
 
 /* Fills all but id, nranks and rank. `config` may be NULL. Sets the thread error. */

@@ -59,6 +59,7 @@ const sol_backend_t sol_backend_cuda = {
     .wanted = sol_cuda_thread_has_context,
     .context_save = context_save,
     .context_set = context_set,
+    .adopt = sol_cuda_nccl_adopt,
     .probe = probe,
     .open = sol_cuda_open,
     .close = sol_cuda_close,

@@ -399,7 +399,7 @@ static sol_status_t spread_id(void *comm, sol_unique_id_t *id)
                                                    cudaGetErrorString(error));
 }
 
-sol_status_t sol_cuda_nccl_adopt(void *comm, sol_unique_id_t *id, int *rank, int *nranks)
+sol_status_t sol_cuda_nccl_adopt(void *comm, sol_unique_id_t *id, int *nranks, int *rank)
 {
     char version[160];
     if (!sol_cuda_nccl_found(version, sizeof version)) {

@@ -39,6 +39,6 @@ void sol_cuda_nccl_abort(struct sol_cuda_nccl *nccl);
 
 /* What an ncclComm_t of the caller's says, and an id of rank 0's spread over it. Blocks for the
  * other ranks of that communicator. Sets the thread error. */
-sol_status_t sol_cuda_nccl_adopt(void *comm, sol_unique_id_t *id, int *rank, int *nranks);
+sol_status_t sol_cuda_nccl_adopt(void *comm, sol_unique_id_t *id, int *nranks, int *rank);
 
 #endif
