@@ -110,7 +110,7 @@ static void rig_open(rig &r, int nranks, int ndevices, uint64_t staging, uint64_
         int sms;
         CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, k.device));
         int share = (nranks + ndevices - 1) / ndevices;
-        k.comm.max_ctas = share == 1 ? sms * (nranks == 2 ? 2 : 1) : sms / share / 2;
+        k.comm.max_ctas = sms / share;
         CHECK(cudaMalloc((void **)&k.comm.state, sizeof(struct sol_gpu_state)));
         CHECK(cudaMalloc((void **)&k.comm.staging[i], layout.total));
     }

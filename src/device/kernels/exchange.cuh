@@ -20,14 +20,14 @@ struct sol_message {
     uint64_t bytes;
 };
 
-/* CTA b finds its role by walking the messages: outgoing of each peer, then incoming, then the
- * copy. lanes == 0: no such message. */
+/* CTA b finds its role by walking the peers: lanes to it, then lanes from it; at last the copy. No
+ * lanes: no such message. */
 struct sol_exchange_args {
     struct sol_message send[SOL_GPU_MAX_RANKS], recv[SOL_GPU_MAX_RANKS];
     uint8_t send_lanes[SOL_GPU_MAX_RANKS], recv_lanes[SOL_GPU_MAX_RANKS];
     struct sol_story story;
     int copy_ctas; /* own message: send[rank] to recv[rank] */
-    int paired;    /* receiving CTAs send too (send_lanes are 0): for collectives in place */
+    int paired;    /* one CTA serves a lane both ways: for collectives in place, and to save CTAs */
 };
 
 #define SOL_EXCHANGE_THREADS 512
@@ -47,7 +47,7 @@ SOL_GPU_FN struct sol_lane_work sol_lane_work(const struct sol_message &message,
 {
     struct sol_lane_work w = {message.data, message.bytes, peer, lane, lanes, 0, 0};
     w.first = sol_poll_word(counter);
-    w.mine = sol_gpu_chunks_of_lane(sol_gpu_chunks(w.bytes), lane, lanes);
+    w.mine = lanes ? sol_gpu_chunks_of_lane(sol_gpu_chunks(w.bytes), lane, lanes) : 0;
     if (lane == 0 && w.mine == 0)
         w.mine = 1; /* an empty message is its header */
     return w;
@@ -137,18 +137,20 @@ SOL_GPU_FN bool sol_recv_chunk(const struct sol_gpu_comm &comm, const struct sol
     return true;
 }
 
-/* Send, receive or both. Both (a collective in place): what is sent of a chunk is in registers before
- * anything is written over it. */
+/* Send on the lane, if it is one of send_lanes, and receive, if it is one of recv_lanes. Both by one
+ * CTA (collectives in place; few CTAs): what is sent of a chunk is in registers before anything is
+ * written over it, and chunk i is sent before chunk i is awaited, on both sides. */
 template <bool EXACT>
 SOL_GPU_FN void sol_exchange_lane(const struct sol_gpu_comm &comm,
                                   const struct sol_exchange_args &args, int peer, int lane,
-                                  int lanes, bool send, bool recv)
+                                  int send_lanes, int recv_lanes)
 {
     struct sol_gpu_state *state = comm.state;
+    bool send = lane < send_lanes, recv = lane < recv_lanes;
     struct sol_lane_work out =
-        sol_lane_work(args.send[peer], peer, lane, lanes, &state->sent[peer][lane]);
+        sol_lane_work(args.send[peer], peer, lane, send_lanes, &state->sent[peer][lane]);
     struct sol_lane_work in =
-        sol_lane_work(args.recv[peer], peer, lane, lanes, &state->received[peer][lane]);
+        sol_lane_work(args.recv[peer], peer, lane, recv_lanes, &state->received[peer][lane]);
     out.mine = send ? out.mine : 0;
     in.mine = recv ? in.mine : 0;
 #pragma unroll 1
@@ -185,15 +187,19 @@ __global__ void __launch_bounds__(SOL_EXCHANGE_THREADS, 1)
     sol_await_predecessors();
     sol_admit_successor();
     int cta = (int)blockIdx.x;
-    for (int k = 0; k < 2 * comm.nranks; k++) {
-        bool recv = k >= comm.nranks;
-        int peer = recv ? k - comm.nranks : k;
-        int lanes = recv ? args.recv_lanes[peer] : args.send_lanes[peer];
-        if (cta < lanes) {
-            sol_exchange_lane<EXACT>(comm, args, peer, cta, lanes, !recv || args.paired, recv);
+    for (int peer = 0; peer < comm.nranks; peer++) {
+        int send = args.send_lanes[peer], recv = args.recv_lanes[peer];
+        int roles = args.paired ? max(send, recv) : send + recv;
+        if (cta < roles) {
+            if (args.paired)
+                sol_exchange_lane<EXACT>(comm, args, peer, cta, send, recv);
+            else if (cta < send)
+                sol_exchange_lane<EXACT>(comm, args, peer, cta, send, 0);
+            else
+                sol_exchange_lane<EXACT>(comm, args, peer, cta - send, 0, recv);
             return;
         }
-        cta -= lanes;
+        cta -= roles;
     }
     sol_exchange_copy<EXACT>(args.send[comm.rank], args.recv[comm.rank], cta, args.copy_ctas);
 }

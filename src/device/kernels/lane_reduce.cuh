@@ -73,7 +73,8 @@ SOL_GPU_FN bool sol_lane_turn(const struct sol_gpu_comm &comm, const struct sol_
 struct sol_lane_task {
     int n, rank, lane, op;
     unsigned to, from; /* peers by bit */
-    bool two;          /* hops */
+    bool receives;
+    bool two; /* hops */
     uint64_t scalar;
 };
 
@@ -103,7 +104,7 @@ SOL_GPU_FN bool sol_lane_first_hop(const struct sol_gpu_comm &comm,
                 out[v] = sol_scale<D>(out[v], task.scalar);
         sol_put_into_lane<V>(sol_outgoing_slot(comm, peer, task.lane, s), s, at, step, bytes, out);
     }
-    if (task.from == 0)
+    if (!task.receives)
         return true;
     const struct sol_place place = {at, step, 0};
     sol_load_own<EXACT, V>(args.send + u.at + task.rank * u.between, own_bytes, place, own);
@@ -165,7 +166,7 @@ SOL_GPU_FN bool sol_lane_second_hop(const struct sol_gpu_comm &comm,
 
 /* V vectors a thread at a time: 4 with two ranks, to have enough on the link. */
 template <int D, int OP, int N, int V, bool EXACT>
-__global__ void __launch_bounds__(OP < 0 ? 256 : 512, 1)
+__global__ void __launch_bounds__(OP < 0 || N > 2 ? 256 : 512, 1)
     sol_lane_reduce_kernel(const __grid_constant__ struct sol_gpu_comm comm,
                            const __grid_constant__ struct sol_lane_reduce_args args)
 {
@@ -179,7 +180,8 @@ __global__ void __launch_bounds__(OP < 0 ? 256 : 512, 1)
     task.op = OP < 0 ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
     const unsigned others = ((1u << task.n) - 1) & ~(1u << task.rank);
     task.to = args.root < 0 ? others : others & 1u << args.root;
-    task.from = args.root < 0 || args.root == task.rank ? others : 0;
+    task.receives = args.root < 0 || args.root == task.rank;
+    task.from = task.receives ? others : 0;
     task.two = N > 2 && args.hops == 2;
     task.scalar = args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
     const int chunks = task.two ? 2 : 1;

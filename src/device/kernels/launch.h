@@ -14,9 +14,11 @@
  *    func, dtype, redop, count, root and algorithm. ctas, threads and vectors
  *    may differ between ranks as long as the message fits one segment
  *    (sol_gpu_segment_bytes); above it they must be equal too.
- *  - Every launched CTA of every rank can be resident at once: ctas is clipped
- *    to comm->max_ctas, which the host sets to
- *    SM count * SOL_GPU_CTAS_PER_SM / ranks on this device.
+ *  - Every launched CTA of every rank can be resident at once. The launch keeps
+ *    within comm->max_ctas, which the host sets to SM count *
+ *    SOL_GPU_CTAS_PER_SM / ranks on this device, the least of all ranks. Where
+ *    ranks share a device, SOL_GPU_PDL is not used: a kernel that waits for its
+ *    predecessor takes up room that another rank's kernel needs.
  *  - send/recv/all_to_all_v (sol_gpu_exchange) match in order per pair.
  *  - The device is current. Buffers are reachable from it.
  */
@@ -33,7 +35,9 @@
 extern "C" {
 #endif
 
-#define SOL_GPU_CTAS_PER_SM 2 /* of up to 512 threads: every kernel here fits so */
+/* Every kernel here fits once on an SM; those that need more (two ranks, each on its own GPU, large
+ * messages) are made so that they fit twice, and launch.cu counts on it. */
+#define SOL_GPU_CTAS_PER_SM 1
 #define SOL_GPU_MAX_CTAS 256
 
 /* Passed by value to every kernel. Constant for the life of the communicator. */
@@ -45,7 +49,7 @@ struct sol_gpu_comm {
     uint64_t timeout_ns;
     int rank, nranks;
     struct sol_gpu_layout layout; /* sol_gpu_layout_of(), equal on all ranks */
-    int max_ctas;                 /* see above; 0: SOL_GPU_MAX_CTAS */
+    int max_ctas; /* see above; equal on all ranks */
     int reserved;
 };
 

@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 ? 256 : 512, N == 2 ? 2 : 1)
     const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
     const bool hot = OP >= 0; /* the rooted form is in the general kernels only */
     const unsigned to = hot || args.root < 0 ? others : others & 1u << args.root;
-    const unsigned from = hot || args.root < 0 || args.root == comm.rank ? others : 0;
+    const bool receives = hot || args.root < 0 || args.root == comm.rank;
+    const unsigned from = receives ? others : 0;
     struct sol_place place = sol_first_place<V>();
     struct sol_ticket ticket = sol_take_ticket(comm);
     bool left = false;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 ? 256 : 512, N == 2 ? 2 : 1)
             sol_leave_ticket(comm, ticket);
             left = true;
         }
-        if (from == 0)
+        if (!receives)
             continue;
         if (!sol_receive<N, V>(comm, slots, ticket.epoch, from, args.bytes, place, args.story, in))
             return;

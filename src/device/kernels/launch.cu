@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.cu: from an operation to a kernel, its arguments and its grid. Runs on
+ * every call: no allocation, no device query, no loop over more than the ranks.
+ */
+#include "device/kernels/launch.h"
+#include "device/kernels/exchange.cuh"
+#include "device/kernels/kernels.cuh"
+#include "device/kernels/lane_reduce.cuh"
+#include "device/kernels/push.cuh"
+#include "device/kernels/two_shot.cuh"
+
+#include <string.h>
+
+#define FUNC(f) (1u << SOL_FUNC_##f)
+#define MOVERS                                                                                     \
+    (FUNC(ALL_GATHER) | FUNC(ALL_TO_ALL) | FUNC(BROADCAST) | FUNC(GATHER) | FUNC(SCATTER) |        \
+     FUNC(BARRIER))
+#define REDUCERS (FUNC(ALL_REDUCE) | FUNC(REDUCE_SCATTER) | FUNC(REDUCE))
+#define ALL_DTYPES ((1u << SOL_DTYPE_COUNT) - 1)
+
+const struct sol_gpu_algorithm_info sol_gpu_algorithms[] = {
+    {SOL_GPU_ONE_SHOT, "one_shot", "push everything to whoever needs it, reduce what arrives: one hop",
+     REDUCERS, ALL_DTYPES, 1, "2 ranks: up to a slot; more: small messages"},
+    {SOL_GPU_TWO_SHOT, "two_shot", "reduce shares at their owners, push the results: two hops",
+     FUNC(ALL_REDUCE), ALL_DTYPES, 3, "3 ranks and more, medium messages"},
+    {SOL_GPU_PUSH, "push", "push blocks into peers' slots: one hop", MOVERS, ALL_DTYPES, 1,
+     "up to a slot"},
+    {SOL_GPU_LANES_ALGO, "lanes", "chunks through rings with credits",
+     REDUCERS | (MOVERS & ~FUNC(BARRIER)) | FUNC(ALL_TO_ALL_V) | FUNC(SEND) | FUNC(RECV), ALL_DTYPES,
+     1, "beyond a slot; messages between pairs"}};
+const int sol_gpu_algorithm_count = sizeof sol_gpu_algorithms / sizeof sol_gpu_algorithms[0];
+
+static bool is_reducer(sol_func_t func)
+{
+    return REDUCERS >> func & 1;
+}
+
+/* Receivers get different blocks of the send buffer. */
+static bool is_spread(sol_func_t func)
+{
+    return func == SOL_FUNC_REDUCE_SCATTER || func == SOL_FUNC_ALL_TO_ALL || func == SOL_FUNC_SCATTER;
+}
+
+static bool is_rooted(sol_func_t func)
+{
+    return func == SOL_FUNC_REDUCE || func == SOL_FUNC_BROADCAST || func == SOL_FUNC_GATHER ||
+           func == SOL_FUNC_SCATTER;
+}
+
+/* Bytes of what one source sends one receiver (two-shot: before it is cut into shares). */
+static uint64_t block_bytes(const struct sol_gpu_op *op)
+{
+    return op->func == SOL_FUNC_BARRIER ? 0 : (uint64_t)op->count * sol_dtype_size(op->dtype);
+}
+
+static uint64_t share_bytes(uint64_t bytes, int n)
+{
+    uint64_t vectors = (bytes + SOL_GPU_VECTOR - 1) / SOL_GPU_VECTOR;
+    return (vectors + n - 1) / n * SOL_GPU_VECTOR;
+}
+
+/* Is every address and size that the kernel will form a multiple of 16? Blocks begin at multiples of
+ * `bytes`, so buffers and block suffice. */
+static bool is_exact(const void *send, const void *recv, uint64_t bytes)
+{
+    return (((uintptr_t)send | (uintptr_t)recv | (uintptr_t)bytes) & 15) == 0;
+}
+
+static struct sol_kernel_key key_of(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
+{
+    struct sol_kernel_key key;
+    key.dtype = op->dtype;
+    key.redop = op->redop;
+    key.nranks = comm->nranks;
+    key.vectors = op->vectors;
+    key.spread = is_spread(op->func);
+    key.exact = is_exact(op->send, op->recv, block_bytes(op));
+    key.rooted = is_rooted(op->func);
+    return key;
+}
+
+static int smaller(int a, uint64_t b)
+{
+    return (uint64_t)a < b ? a : (int)b;
+}
+
+/* `per_sm`: how often the kernel fits on an SM. */
+static int most_ctas(const struct sol_gpu_comm *comm, int per_sm)
+{
+    int most = comm->max_ctas > 0 ? comm->max_ctas * per_sm : 1;
+    return most < SOL_GPU_MAX_CTAS ? most : SOL_GPU_MAX_CTAS;
+}
+
+/* ------------------------------------------------------------------------------------ the plan */
+
+/* The largest message of n ranks for which one hop beats two: where the bytes saved,
+ * (n-1)(1-2/n) S, take as long at 360 GB/s as the 1.2 us of a second hop. */
+static uint64_t one_shot_limit(int n)
+{
+    return n <= 2 ? UINT64_MAX : (uint64_t)432000 * n / ((uint64_t)(n - 1) * (n - 2));
+}
+
+static int choose_algorithm(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
+{
+    const uint64_t bytes = block_bytes(op), slot = comm->layout.slot_bytes;
+    if (!is_reducer(op->func))
+        return bytes <= slot ? SOL_GPU_PUSH : SOL_GPU_LANES_ALGO;
+    if (op->func == SOL_FUNC_ALL_REDUCE && bytes > one_shot_limit(comm->nranks))
+        return share_bytes(bytes, comm->nranks) <= slot / 2 ? SOL_GPU_TWO_SHOT : SOL_GPU_LANES_ALGO;
+    return bytes <= slot ? SOL_GPU_ONE_SHOT : SOL_GPU_LANES_ALGO;
+}
+
+/* Threads of a CTA and vectors of a thread, by the bytes that a source sends: measured with two ranks
+ * on H200 (bench/NOTES.md). Few warps with several vectors each win while latency counts, many CTAs
+ * with one vector each once bandwidth does. */
+struct shape {
+    uint64_t bytes;
+    int threads, vectors;
+};
+static const struct shape shapes[] = {{512, 32, 1},     {1024, 64, 1},     {2048, 128, 1},
+                                      {4096, 256, 1},   {16384, 128, 2},   {65536, 64, 4},
+                                      {524288, 64, 4},  {UINT64_MAX, 512, 1}};
+
+static void choose_shape(const struct sol_gpu_comm *comm, uint64_t bytes, struct sol_gpu_op *op)
+{
+    const struct shape *s = shapes;
+    while (s->bytes < bytes)
+        s++;
+    int threads = s->threads, vectors = s->vectors;
+    if (comm->nranks != 2) { /* one vector of every peer is enough in flight */
+        vectors = 1;
+        threads = bytes <= 4096 ? (int)(bytes + 511) / 512 * 32 : 256;
+        threads = threads ? threads : 32;
+    }
+    if (op->vectors == 0)
+        op->vectors = vectors;
+    if (op->threads == 0)
+        op->threads = threads;
+}
+
+void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
+{
+    uint64_t bytes = block_bytes(op);
+    if (op->algorithm == SOL_GPU_AUTO)
+        op->algorithm = choose_algorithm(comm, op);
+    if (op->algorithm == SOL_GPU_TWO_SHOT)
+        bytes = share_bytes(bytes, comm->nranks);
+    choose_shape(comm, bytes, op);
+    struct sol_kernel_key key = key_of(comm, op);
+    struct sol_kernel k = op->algorithm == SOL_GPU_ONE_SHOT   ? sol_one_shot_for(&key)
+                          : op->algorithm == SOL_GPU_TWO_SHOT ? sol_two_shot_for(&key)
+                          : op->algorithm == SOL_GPU_PUSH     ? sol_push_for(&key)
+                          : is_reducer(op->func)              ? sol_lane_reduce_for(&key)
+                                                              : sol_exchange_for(&key);
+    if (op->algorithm == SOL_GPU_LANES_ALGO) {
+        op->threads = k.threads;
+        op->vectors = k.vectors ? k.vectors : SOL_EXCHANGE_VECTORS;
+        op->ctas = 0; /* follows from the lanes */
+        return;
+    }
+    if (op->threads > k.threads)
+        op->threads = k.threads;
+    op->vectors = k.vectors;
+    uint64_t per_cta = (uint64_t)op->threads * op->vectors * SOL_GPU_VECTOR;
+    uint64_t full = (bytes + per_cta - 1) / per_cta;
+    if (op->ctas == 0 || (uint64_t)op->ctas > full)
+        op->ctas = smaller(SOL_GPU_MAX_CTAS, full ? full : 1);
+    int most = most_ctas(comm, comm->nranks == 2 ? 2 : 1); /* as their launch bounds say */
+    if (op->ctas > most)
+        op->ctas = most;
+}
+
+size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
+{
+    size_t slot = comm->layout.slot_bytes;
+    return op->algorithm == SOL_GPU_TWO_SHOT ? slot / 2 * comm->nranks : slot;
+}
+
+/* -------------------------------------------------------------------------------------- launches */
+
+static cudaError_t enqueue(const struct sol_gpu_comm *comm, const void *function, const void *args,
+                           int ctas, int threads, unsigned flags, cudaStream_t stream)
+{
+    cudaLaunchAttribute attribute;
+    cudaLaunchConfig_t config = {};
+    void *parameters[2] = {(void *)comm, (void *)args};
+    config.gridDim = dim3((unsigned)ctas);
+    config.blockDim = dim3((unsigned)threads);
+    config.stream = stream;
+    if (flags & SOL_GPU_PDL) {
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+    }
+    return cudaLaunchKernelExC(&config, function, parameters);
+}
+
+static struct sol_story story_of(const struct sol_gpu_op *op, uint64_t bytes)
+{
+    struct sol_story story = {op->sequence, bytes, (uint32_t)op->func};
+    return story;
+}
+
+static uint64_t scalar_of(const struct sol_gpu_op *op)
+{
+    uint64_t scalar = 0;
+    if (op->premul && !op->scalar_on_device)
+        memcpy(&scalar, op->scalar, sol_dtype_size(op->dtype));
+    return scalar;
+}
+
+static const void *scalar_pointer_of(const struct sol_gpu_op *op)
+{
+    return op->premul && op->scalar_on_device ? op->scalar_pointer : NULL;
+}
+
+static cudaError_t launch_one_shot(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                                   cudaStream_t stream)
+{
+    struct sol_kernel_key key = key_of(comm, op);
+    struct sol_one_shot_args args;
+    uint64_t bytes = block_bytes(op);
+    args.send = (const char *)op->send;
+    args.recv = (char *)op->recv;
+    args.stride = key.spread ? bytes : 0;
+    args.scalar_pointer = scalar_pointer_of(op);
+    args.scalar = scalar_of(op);
+    args.story = story_of(op, bytes);
+    args.bytes = (uint32_t)bytes;
+    args.root = key.rooted ? op->root : -1;
+    args.redop = op->redop;
+    args.premul = op->premul;
+    return enqueue(comm, sol_one_shot_for(&key).function, &args, op->ctas, op->threads, op->flags,
+                   stream);
+}
+
+static cudaError_t launch_two_shot(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                                   cudaStream_t stream)
+{
+    struct sol_kernel_key key = key_of(comm, op);
+    struct sol_two_shot_args args;
+    args.send = (const char *)op->send;
+    args.recv = (char *)op->recv;
+    args.scalar_pointer = scalar_pointer_of(op);
+    args.scalar = scalar_of(op);
+    args.bytes = block_bytes(op);
+    args.story = story_of(op, args.bytes);
+    args.share = (uint32_t)share_bytes(args.bytes, comm->nranks);
+    args.redop = op->redop;
+    args.premul = op->premul;
+    return enqueue(comm, sol_two_shot_for(&key).function, &args, op->ctas, op->threads, op->flags,
+                   stream);
+}
+
+static cudaError_t launch_lane_reduce(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                                      cudaStream_t stream)
+{
+    struct sol_kernel_key key = key_of(comm, op);
+    struct sol_lane_reduce_args args;
+    args.send = (const char *)op->send;
+    args.recv = (char *)op->recv;
+    args.bytes = block_bytes(op);
+    args.stride = key.spread ? args.bytes : 0;
+    args.scalar_pointer = scalar_pointer_of(op);
+    args.scalar = scalar_of(op);
+    args.story = story_of(op, args.bytes);
+    args.root = key.rooted ? op->root : -1;
+    args.redop = op->redop;
+    args.premul = op->premul;
+    args.hops = op->func == SOL_FUNC_ALL_REDUCE && comm->nranks > 2 ? 2 : 1;
+    uint64_t unit = (uint64_t)SOL_GPU_LANE_CHUNK * (args.hops == 2 ? comm->nranks : 1);
+    int lanes = smaller(comm->layout.lanes, (args.bytes + unit - 1) / unit);
+    lanes = lanes < most_ctas(comm, 1) ? lanes : most_ctas(comm, 1);
+    struct sol_kernel k = sol_lane_reduce_for(&key);
+    return enqueue(comm, k.function, &args, lanes, k.threads, op->flags, stream);
+}
+
+/* Who sends data to whom: of this rank, by peer. */
+static void traffic(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op, unsigned *to,
+                    unsigned *from)
+{
+    const unsigned others = ((1u << comm->nranks) - 1) & ~(1u << comm->rank);
+    const unsigned root = others & 1u << op->root;
+    const bool am_root = comm->rank == op->root;
+    *to = *from = 0;
+    switch (op->func) {
+    case SOL_FUNC_BROADCAST:
+    case SOL_FUNC_SCATTER:
+        *to = am_root ? others : 0;
+        *from = root;
+        break;
+    case SOL_FUNC_GATHER:
+        *to = root;
+        *from = am_root ? others : 0;
+        break;
+    case SOL_FUNC_BARRIER:
+        break;
+    default:
+        *to = *from = others;
+    }
+}
+
+/* Where this rank's own block goes from and to, if it takes part itself and is not in place. */
+static bool own_copy(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op, uint64_t bytes,
+                     const char **from, char **to)
+{
+    bool gathers = op->func == SOL_FUNC_ALL_GATHER || op->func == SOL_FUNC_GATHER ||
+                   op->func == SOL_FUNC_ALL_TO_ALL;
+    if (op->func == SOL_FUNC_BARRIER || (is_rooted(op->func) && comm->rank != op->root))
+        return false;
+    *from = (const char *)op->send + (is_spread(op->func) ? comm->rank * bytes : 0);
+    *to = (char *)op->recv + (gathers ? comm->rank * bytes : 0);
+    return bytes > 0 && *from != *to;
+}
+
+static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                               cudaStream_t stream)
+{
+    struct sol_kernel_key key = key_of(comm, op);
+    struct sol_push_args args;
+    const char *from;
+    char *to;
+    uint64_t bytes = block_bytes(op);
+    args.send = (const char *)op->send;
+    args.recv = (char *)op->recv;
+    args.send_stride = key.spread ? bytes : 0;
+    args.recv_stride =
+        op->func == SOL_FUNC_BROADCAST || op->func == SOL_FUNC_SCATTER ? 0 : bytes;
+    args.story = story_of(op, bytes);
+    args.bytes = (uint32_t)bytes;
+    args.copy = own_copy(comm, op, bytes, &from, &to);
+    traffic(comm, op, &args.to, &args.from);
+    return enqueue(comm, sol_push_for(&key).function, &args, op->ctas, op->threads, op->flags,
+                   stream);
+}
+
+static cudaError_t launch_exchange(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                                   const struct sol_gpu_messages *m, bool in_place,
+                                   cudaStream_t stream)
+{
+    const int n = comm->nranks, most = most_ctas(comm, 1);
+    const unsigned others = ((1u << n) - 1) & ~(1u << comm->rank);
+    const bool copies = (m->send_mask & m->recv_mask) >> comm->rank & 1;
+    struct sol_exchange_args args;
+    struct sol_kernel_key key;
+    uint64_t bits = 0, total = 0;
+    memset(&args, 0, sizeof args);
+    args.copy_ctas = copies ? (most >= 64 ? 8 : 1) : 0;
+    /* both ends must find the same number: it may depend on n, max_ctas and the bytes only */
+    int limit = n > 1 ? (most - (most >= 64 ? 8 : 1)) / (n - 1) : 1;
+    args.paired = in_place || limit < 2;
+    limit = limit < 2 ? limit : limit / 2;
+    limit = limit < comm->layout.lanes ? limit : comm->layout.lanes;
+    if (limit < 1)
+        return cudaErrorInvalidConfiguration;
+    int ctas = args.copy_ctas;
+    for (int p = 0; p < n; p++) {
+        if (m->send_mask >> p & 1) {
+            args.send[p].data = (char *)m->send[p];
+            args.send[p].bytes = m->send_bytes[p];
+            bits |= (uintptr_t)m->send[p] | m->send_bytes[p];
+            total += m->send_bytes[p];
+        }
+        if (m->recv_mask >> p & 1) {
+            args.recv[p].data = (char *)m->recv[p];
+            args.recv[p].bytes = m->recv_bytes[p];
+            bits |= (uintptr_t)m->recv[p] | m->recv_bytes[p];
+        }
+        int send = m->send_mask & others & 1u << p ? sol_gpu_lanes_for(m->send_bytes[p], limit) : 0;
+        int recv = m->recv_mask & others & 1u << p ? sol_gpu_lanes_for(m->recv_bytes[p], limit) : 0;
+        args.send_lanes[p] = (uint8_t)send;
+        args.recv_lanes[p] = (uint8_t)recv;
+        ctas += !args.paired ? send + recv : send > recv ? send : recv;
+    }
+    if (ctas == 0)
+        return cudaSuccess;
+    args.story = story_of(op, total);
+    memset(&key, 0, sizeof key);
+    key.exact = (bits & 15) == 0;
+    return enqueue(comm, sol_exchange_for(&key).function, &args, ctas, SOL_EXCHANGE_THREADS,
+                   op->flags, stream);
+}
+
+/* A collective that moves bytes, as messages. */
+static cudaError_t launch_moves(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                                cudaStream_t stream)
+{
+    const bool spread = is_spread(op->func);
+    const bool gathers = op->func == SOL_FUNC_ALL_GATHER || op->func == SOL_FUNC_GATHER ||
+                         op->func == SOL_FUNC_ALL_TO_ALL;
+    const uint64_t bytes = block_bytes(op);
+    struct sol_gpu_messages m;
+    memset(&m, 0, sizeof m);
+    traffic(comm, op, &m.send_mask, &m.recv_mask);
+    for (int p = 0; p < comm->nranks; p++) {
+        m.send[p] = (const char *)op->send + (spread ? p * bytes : 0);
+        m.recv[p] = (char *)op->recv + (gathers ? p * bytes : 0);
+        m.send_bytes[p] = m.recv_bytes[p] = bytes;
+    }
+    const char *from;
+    char *to;
+    if (own_copy(comm, op, bytes, &from, &to)) {
+        m.send[comm->rank] = from;
+        m.recv[comm->rank] = to;
+        m.send_mask |= 1u << comm->rank;
+        m.recv_mask |= 1u << comm->rank;
+    }
+    return launch_exchange(comm, op, &m, op->func == SOL_FUNC_ALL_TO_ALL && op->send == op->recv,
+                           stream);
+}
+
+cudaError_t sol_gpu_launch(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                           cudaStream_t stream)
+{
+    struct sol_gpu_op planned = *op;
+    if (op->func == SOL_FUNC_BARRIER ? comm->nranks == 1 : op->count == 0)
+        return cudaSuccess;
+    if (op->func == SOL_FUNC_BARRIER)
+        planned.dtype = SOL_UINT8;
+    sol_gpu_plan(comm, &planned);
+    switch (planned.algorithm) {
+    case SOL_GPU_ONE_SHOT:
+        return launch_one_shot(comm, &planned, stream);
+    case SOL_GPU_TWO_SHOT:
+        return launch_two_shot(comm, &planned, stream);
+    case SOL_GPU_PUSH:
+        return launch_push(comm, &planned, stream);
+    default:
+        return is_reducer(op->func) ? launch_lane_reduce(comm, &planned, stream)
+                                    : launch_moves(comm, &planned, stream);
+    }
+}
+
+cudaError_t sol_gpu_exchange(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                             const struct sol_gpu_messages *messages, cudaStream_t stream)
+{
+    return launch_exchange(comm, op, messages, false, stream);
+}
+
+/* ------------------------------------------------------------------------------------------ loading */
+
+cudaError_t sol_gpu_preload(void)
+{
+    const int ranks[] = {2, 4, 8}, vectors[] = {1, 2, 4};
+    struct cudaFuncAttributes attributes;
+    for (int d = 0; d < SOL_DTYPE_COUNT; d++)
+        for (int r = 0; r < 3; r++)
+            for (int v = 0; v < 3; v++)
+                for (int bits = 0; bits < 4; bits++) {
+                    struct sol_kernel_key key = {(sol_dtype_t)d, SOL_SUM,        ranks[r], vectors[v],
+                                                 (bits & 1) != 0, (bits & 2) != 0, false};
+                    struct sol_kernel k[] = {sol_one_shot_for(&key), sol_two_shot_for(&key),
+                                             sol_lane_reduce_for(&key), sol_push_for(&key),
+                                             sol_exchange_for(&key)};
+                    for (int i = 0; i < 5; i++) {
+                        cudaError_t e = cudaFuncGetAttributes(&attributes, k[i].function);
+                        if (e != cudaSuccess)
+                            return e;
+                    }
+                }
+    return cudaSuccess;
+}

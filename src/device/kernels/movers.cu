@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * movers.cu: the instances of the kernels that move bytes, and the first state.
+ */
+#include "device/kernels/exchange.cuh"
+#include "device/kernels/init.cuh"
+#include "device/kernels/kernels.cuh"
+#include "device/kernels/push.cuh"
+
+template <int N, int V> static struct sol_kernel exact_push(bool spread)
+{
+    struct sol_kernel k;
+    k.function = spread ? (const void *)sol_push_kernel<N, V, true, true>
+                        : (const void *)sol_push_kernel<N, V, false, true>;
+    k.threads = V == 4 ? 256 : 512;
+    k.vectors = V;
+    return k;
+}
+
+template <int N> static struct sol_kernel ragged_push(bool spread)
+{
+    struct sol_kernel k;
+    k.function = spread ? (const void *)sol_push_kernel<N, 1, true, false>
+                        : (const void *)sol_push_kernel<N, 1, false, false>;
+    k.threads = 256;
+    k.vectors = 1;
+    return k;
+}
+
+struct sol_kernel sol_push_for(const struct sol_kernel_key *key)
+{
+    if (!key->exact)
+        return key->nranks == 2 ? ragged_push<2>(key->spread) : ragged_push<8>(key->spread);
+    if (key->nranks == 2)
+        return key->vectors >= 4   ? exact_push<2, 4>(key->spread)
+               : key->vectors == 2 ? exact_push<2, 2>(key->spread)
+                                   : exact_push<2, 1>(key->spread);
+    return key->nranks <= 4 ? exact_push<4, 1>(key->spread) : exact_push<8, 1>(key->spread);
+}
+
+struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key)
+{
+    struct sol_kernel k = {(const void *)sol_exchange_kernel<false>, SOL_EXCHANGE_THREADS, 0};
+    if (key->exact)
+        k.function = (const void *)sol_exchange_kernel<true>;
+    return k;
+}
+
+cudaError_t sol_gpu_init(const struct sol_gpu_comm *comm, uint64_t epoch, cudaStream_t stream)
+{
+    sol_init_kernel<<<128, 512, 0, stream>>>(*comm);
+    cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess)
+        return error;
+    sol_init_counters_kernel<<<1, 1, 0, stream>>>(*comm, epoch);
+    return cudaGetLastError();
+}
