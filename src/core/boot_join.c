@@ -201,6 +201,14 @@ static void hear_pending(gathering_t *g, int i)
     send_progress(g, hello.rank);
 }
 
+static void fail_for_absent(gathering_t *g)
+{
+    char names[256];
+    sol_boot_name_ranks(all_ranks(g->boot->nranks) & ~g->joined, names, sizeof(names));
+    sol_boot_fail(g->boot, SOL_ERR_TIMEOUT, "timed out after %d ms: of %d ranks, %s did not come",
+                  g->boot->timeout_ms, g->boot->nranks, names);
+}
+
 /* A rank that is in has nothing to say before WELCOME but that it gives up. */
 static void hear_joined(gathering_t *g, int rank)
 {
@@ -212,7 +220,11 @@ static void hear_joined(gathering_t *g, int rank)
     }
     if (got == 1 && boot->record.head.type == SOL_BOOT_VERDICT) {
         sol_status_t status = sol_boot_read_verdict(&boot->record, text);
-        sol_boot_fail(boot, status, "%s", text);
+        if (status == SOL_ERR_TIMEOUT) { /* it came first; who is missing is known best here */
+            fail_for_absent(g);
+        } else {
+            sol_boot_fail(boot, status, "%s", text);
+        }
         return;
     }
     sol_boot_fail(boot, SOL_ERR_PEER, "rank %d (process %d) %s while the ranks were joining", rank,
@@ -271,10 +283,7 @@ static void gather_ranks(gathering_t *g)
     while (g->joined != all && boot->broken == SOL_OK) {
         sol_status_t status = turn(g);
         if (status == SOL_ERR_TIMEOUT) {
-            char names[256];
-            sol_boot_name_ranks(all & ~g->joined, names, sizeof(names));
-            sol_boot_fail(boot, status, "timed out after %d ms: of %d ranks, %s did not come",
-                          boot->timeout_ms, boot->nranks, names);
+            fail_for_absent(g);
         } else if (status == SOL_ERR_ABORTED) {
             sol_boot_fail(boot, status, "aborted while the ranks were joining");
         } else if (status != SOL_OK) {

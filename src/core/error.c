@@ -56,8 +56,9 @@ sol_status_t sol_comm_valid(sol_comm_t comm, const char *who)
         return sol_thread_error(SOL_ERR_ARGUMENT, "%s: comm is NULL", who);
     }
     if (comm->magic != SOL_COMM_MAGIC) {
-        return sol_thread_error(
-            SOL_ERR_STATE, "%s: comm is not a communicator: it was destroyed, or never made", who);
+        return sol_thread_error(SOL_ERR_ARGUMENT,
+                                "%s: comm is not a communicator: it was destroyed, or never made",
+                                who);
     }
     if (comm->fork_generation != sol_fork_generation) {
         return sol_thread_error(SOL_ERR_STATE,

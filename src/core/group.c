@@ -273,7 +273,24 @@ static void *strand_body(void *argument)
     return NULL;
 }
 
-/* Runs all strands at once; returns the first failure in their order, as this thread's error. */
+/* The failure to report: a cause rather than what followed from it on the other ranks. */
+static const strand_t *worst_strand(const strand_t *strands, size_t n)
+{
+    const strand_t *worst = NULL;
+    for (size_t i = 0; i < n; i++) {
+        sol_status_t status = strands[i].status;
+        bool follows = status == SOL_ERR_TIMEOUT || status == SOL_ERR_PEER;
+        if (status != SOL_OK && !follows) {
+            return &strands[i];
+        }
+        if (status != SOL_OK && worst == NULL) {
+            worst = &strands[i];
+        }
+    }
+    return worst;
+}
+
+/* Runs all strands at once; a failure becomes this thread's error. */
 static sol_status_t run_strands(strand_t *strands, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -289,12 +306,8 @@ static sol_status_t run_strands(strand_t *strands, size_t n)
             pthread_join(strands[i].thread, NULL);
         }
     }
-    for (size_t i = 0; i < n; i++) {
-        if (strands[i].status != SOL_OK) {
-            return sol_thread_error(strands[i].status, "%s", strands[i].text);
-        }
-    }
-    return SOL_OK;
+    const strand_t *worst = worst_strand(strands, n);
+    return worst == NULL ? SOL_OK : sol_thread_error(worst->status, "%s", worst->text);
 }
 
 /* -------------------------------------------------------------------------------- jobs */
