@@ -75,8 +75,11 @@ bool team_expect(team_t *team, int rank, const char *what, sol_status_t got, sol
 {
     if (got == wanted)
         return true;
+    const char *text = sol_last_error(comm);
+    if (text[0] == '\0')
+        text = sol_last_error(NULL);
     team_fail(team, rank, "%s returned %d (%s), expected %d; error: %s", what, (int)got,
-              sol_status_string(got), (int)wanted, sol_last_error(comm));
+              sol_status_string(got), (int)wanted, text);
     return false;
 }
 

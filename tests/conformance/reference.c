@@ -67,16 +67,44 @@ static bool is_signed(sol_dtype_t dtype)
 
 /* ---------------------------------------------------------------- bits in memory */
 
+/* Little endian, as every machine we build for. Switches, because this is most of the suite's time.
+ */
 static uint64_t load_bits(const void *p, size_t size)
 {
-    uint64_t bits = 0;
-    memcpy(&bits, p, size); /* little endian, as every machine we build for */
-    return bits;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+    switch (size) {
+    case 1:
+        return *(const uint8_t *)p;
+    case 2:
+        memcpy(&u16, p, 2);
+        return u16;
+    case 4:
+        memcpy(&u32, p, 4);
+        return u32;
+    default:
+        memcpy(&u64, p, 8);
+        return u64;
+    }
 }
 
 static void store_bits(void *p, size_t size, uint64_t bits)
 {
-    memcpy(p, &bits, size);
+    switch (size) {
+    case 1:
+        memcpy(p, &bits, 1);
+        break;
+    case 2:
+        memcpy(p, &bits, 2);
+        break;
+    case 4:
+        memcpy(p, &bits, 4);
+        break;
+    default:
+        memcpy(p, &bits, 8);
+        break;
+    }
 }
 
 /* ---------------------------------------------------------------- small floats */
