@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(OP < 0 || N > 2 ? 256 : 512, 1)
     sol_lane_reduce_kernel(const __grid_constant__ struct sol_gpu_comm comm,
                            const __grid_constant__ struct sol_lane_reduce_args args)
 {
-    __shared__ struct sol_lane_counters counters;
+    SOL_SHARED(struct sol_lane_counters, counters);
     sol_await_predecessors();
     sol_admit_successor();
     struct sol_lane_task task;

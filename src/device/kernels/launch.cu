@@ -179,12 +179,13 @@ size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_g
 
 /* -------------------------------------------------------------------------------------- launches */
 
-static cudaError_t enqueue(const struct sol_gpu_comm *comm, const void *function, const void *args,
+/* With the kernel's type, not as a pointer to nothing: the emulator needs to know the arguments. */
+template <class A>
+static cudaError_t enqueue(const struct sol_gpu_comm *comm, const void *function, const A *args,
                            int ctas, int threads, unsigned flags, cudaStream_t stream)
 {
     cudaLaunchAttribute attribute;
     cudaLaunchConfig_t config = {};
-    void *parameters[2] = {(void *)comm, (void *)args};
     config.gridDim = dim3((unsigned)ctas);
     config.blockDim = dim3((unsigned)threads);
     config.stream = stream;
@@ -194,7 +195,7 @@ static cudaError_t enqueue(const struct sol_gpu_comm *comm, const void *function
         config.attrs = &attribute;
         config.numAttrs = 1;
     }
-    return cudaLaunchKernelExC(&config, function, parameters);
+    return cudaLaunchKernelEx(&config, (void (*)(struct sol_gpu_comm, A))function, *comm, *args);
 }
 
 static struct sol_story story_of(const struct sol_gpu_op *op, uint64_t bytes)

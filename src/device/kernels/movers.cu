@@ -48,10 +48,13 @@ struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key)
 
 cudaError_t sol_gpu_init(const struct sol_gpu_comm *comm, uint64_t epoch, cudaStream_t stream)
 {
-    sol_init_kernel<<<128, 512, 0, stream>>>(*comm);
-    cudaError_t error = cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(128);
+    config.blockDim = dim3(512);
+    config.stream = stream;
+    cudaError_t error = cudaLaunchKernelEx(&config, sol_init_kernel, *comm);
     if (error != cudaSuccess)
         return error;
-    sol_init_counters_kernel<<<1, 1, 0, stream>>>(*comm, epoch);
-    return cudaGetLastError();
+    config.gridDim = config.blockDim = dim3(1);
+    return cudaLaunchKernelEx(&config, sol_init_counters_kernel, *comm, epoch);
 }

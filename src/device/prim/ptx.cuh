@@ -12,6 +12,9 @@
 
 #define SOL_GPU_FN static __device__ __forceinline__
 
+/* One variable a CTA. */
+#define SOL_SHARED(type, name) __shared__ type name
+
 /* Sixteen bytes: two words that are each read and written whole. */
 struct sol_vector {
     uint64_t a, b;
