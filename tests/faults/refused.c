@@ -36,8 +36,9 @@ static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id
         status = sol_mem_register(comm, x, sizeof(x), &registration);
     if (status == SOL_OK)
         status = sol_redop_create_premul_sum(&op, &scalar, SOL_FLOAT32, SOL_HOST_IMMEDIATE, comm);
+    if (status == SOL_OK)
+        status = sol_group_start();
     if (status == SOL_OK) {
-        sol_group_start();
         sol_all_reduce(x, y, 10, SOL_FLOAT32, op, comm, NULL);
         sol_broadcast(x, y + 50, 100, SOL_FLOAT32, 0, part, NULL);
         status = sol_group_end();
