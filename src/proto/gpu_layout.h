@@ -31,8 +31,7 @@
 #define SOL_GPU_LANES 64 /* most channels of one direction of a pair */
 #endif
 #ifndef SOL_GPU_LANE_CHUNK
-#define SOL_GPU_LANE_CHUNK 32768 /* data bytes of one */
-#define SOL_GPU_LANE_SLOT (SOL_GPU_LANE_CHUNK + 128) /* with its header */
+#define SOL_GPU_LANE_CHUNK 32768 /* data bytes of one chunk */
 #endif
 #ifndef SOL_GPU_SLOT_MIN
 #define SOL_GPU_SLOT_MIN 65536
@@ -40,7 +39,9 @@
 #ifndef SOL_GPU_SLOT_STEP
 #define SOL_GPU_SLOT_STEP 4096 /* slots are multiples of it */
 #endif
-#define SOL_GPU_LANE_DEPTH 4 /* chunks of a lane in flight */
+#define SOL_GPU_LANE_SLOT (SOL_GPU_LANE_CHUNK + 128) /* a chunk with its header */
+#define SOL_GPU_LANE_DEPTH 4                         /* chunks of a lane in flight */
+#define SOL_GPU_TICKS 256 /* of an epoch: at least the CTAs of any grid */
 #define SOL_GPU_CONTROL_BYTES 65536
 #define SOL_GPU_PARITIES 2
 #define SOL_GPU_PARITY_DEFAULT (8u << 20) /* data bytes of one parity, all sources together */
@@ -115,11 +116,10 @@ SOL_GPU_BOTH uint64_t sol_gpu_token_offset(int sender)
 /* Protocol state of one rank, in its device memory. Only its own kernels touch it. */
 struct sol_gpu_state {
     /* read by every CTA beside its input, in one 16-byte load */
-    uint64_t epoch;   /* of the next collective; starts at 1 or above; one per segment */
+    uint64_t ticks;   /* SOL_GPU_TICKS for every collective; see gpu_epoch.h */
     uint64_t dead;    /* not 0: a wait expired or was aborted; kernels return at once */
-    uint32_t arrived; /* CTAs of the running kernel that have read the above */
     uint32_t claimed; /* the one thread that writes the error record */
-    uint64_t reserved[5];
+    uint32_t reserved[11];
     /* numbers of chunks, per peer and lane; see lanes.cuh */
     uint64_t sent[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];
     uint64_t received[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];

@@ -30,7 +30,9 @@ struct sol_exchange_args {
     int paired;    /* one CTA serves a lane both ways: for collectives in place, and to save CTAs */
 };
 
+#ifndef SOL_EXCHANGE_THREADS /* (the emulator has fewer) */
 #define SOL_EXCHANGE_THREADS 512
+#endif
 #define SOL_EXCHANGE_VECTORS (SOL_GPU_LANE_CHUNK / 16 / SOL_EXCHANGE_THREADS)
 
 /* One end of a message, as one CTA works on it. */
