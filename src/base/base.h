@@ -19,10 +19,13 @@
 #define SOL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define SOL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define SOL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+/* For data: lets a shared library reach it without a detour through its offset table. */
+#define SOL_HIDDEN __attribute__((visibility("hidden")))
 #else
 #define SOL_LIKELY(x) (x)
 #define SOL_UNLIKELY(x) (x)
 #define SOL_PRINTF(fmt, args)
+#define SOL_HIDDEN
 #endif
 
 #define SOL_CACHE_LINE 64u
@@ -88,7 +91,7 @@ const char *sol_thread_error_text(void);
 
 /* ---- fork: grows by one in every forked child. A communicator remembers the value it was made
  * under; a different one means "this is a child". Costs one load. */
-extern unsigned sol_fork_generation;
+extern SOL_HIDDEN unsigned sol_fork_generation;
 void sol_fork_watch(void); /* installs the handler once; any thread */
 
 #ifdef __cplusplus

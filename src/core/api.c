@@ -175,6 +175,28 @@ COLD sol_status_t refuse(sol_comm_t comm, const sol_call_t *call, sol_redop_t op
 
 /* --------------------------------------------------------------------- the fast path */
 
+/* Field by field: an initialiser that leaves fields out makes gcc clear the record with a string
+ * instruction, which costs more than all the checks together. */
+HOT void blank(sol_call_t *call, sol_func_t func, sol_dtype_t dtype, size_t count)
+{
+    call->func = func;
+    call->dtype = dtype;
+    call->count = count;
+    call->send = NULL;
+    call->recv = NULL;
+    call->root = 0;
+    call->reduction.op = SOL_SUM;
+    call->reduction.premul = false;
+    call->reduction.scalar_on_device = false;
+    call->reduction.scalar.device = NULL;
+    call->sendcounts = NULL;
+    call->senddispls = NULL;
+    call->recvcounts = NULL;
+    call->recvdispls = NULL;
+    call->stream = NULL;
+    call->sequence = 0;
+}
+
 HOT bool ready(sol_comm_t comm)
 {
     return comm != NULL && comm->magic == SOL_COMM_MAGIC &&
@@ -221,12 +243,11 @@ HOT sol_status_t submit(sol_comm_t comm, sol_call_t *call)
 sol_status_t sol_all_reduce(const void *sendbuf, void *recvbuf, size_t count, sol_dtype_t dtype,
                             sol_redop_t op, sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_ALL_REDUCE,
-                       .dtype = dtype,
-                       .count = count,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_ALL_REDUCE, dtype, count);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && buffers(&call) && resolve(comm, &call, op);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, op);
 }
@@ -234,12 +255,11 @@ sol_status_t sol_all_reduce(const void *sendbuf, void *recvbuf, size_t count, so
 sol_status_t sol_all_gather(const void *sendbuf, void *recvbuf, size_t sendcount, sol_dtype_t dtype,
                             sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_ALL_GATHER,
-                       .dtype = dtype,
-                       .count = sendcount,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_ALL_GATHER, dtype, sendcount);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && buffers(&call);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
 }
@@ -247,12 +267,11 @@ sol_status_t sol_all_gather(const void *sendbuf, void *recvbuf, size_t sendcount
 sol_status_t sol_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvcount,
                                 sol_dtype_t dtype, sol_redop_t op, sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_REDUCE_SCATTER,
-                       .dtype = dtype,
-                       .count = recvcount,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_REDUCE_SCATTER, dtype, recvcount);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && buffers(&call) && resolve(comm, &call, op);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, op);
 }
@@ -260,13 +279,12 @@ sol_status_t sol_reduce_scatter(const void *sendbuf, void *recvbuf, size_t recvc
 sol_status_t sol_broadcast(const void *sendbuf, void *recvbuf, size_t count, sol_dtype_t dtype,
                            int root, sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_BROADCAST,
-                       .dtype = dtype,
-                       .count = count,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .root = root,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_BROADCAST, dtype, count);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.root = root;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && root_fits(comm, &call) &&
                 (count == 0 || (recvbuf != NULL && (sendbuf != NULL || root != comm->rank)));
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
@@ -275,13 +293,12 @@ sol_status_t sol_broadcast(const void *sendbuf, void *recvbuf, size_t count, sol
 sol_status_t sol_reduce(const void *sendbuf, void *recvbuf, size_t count, sol_dtype_t dtype,
                         sol_redop_t op, int root, sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_REDUCE,
-                       .dtype = dtype,
-                       .count = count,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .root = root,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_REDUCE, dtype, count);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.root = root;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && root_fits(comm, &call) &&
                 (count == 0 || (sendbuf != NULL && (recvbuf != NULL || root != comm->rank))) &&
                 resolve(comm, &call, op);
@@ -291,12 +308,11 @@ sol_status_t sol_reduce(const void *sendbuf, void *recvbuf, size_t count, sol_dt
 sol_status_t sol_all_to_all(const void *sendbuf, void *recvbuf, size_t count, sol_dtype_t dtype,
                             sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_ALL_TO_ALL,
-                       .dtype = dtype,
-                       .count = count,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_ALL_TO_ALL, dtype, count);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && buffers(&call);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
 }
@@ -325,15 +341,15 @@ sol_status_t sol_all_to_all_v(const void *sendbuf, const size_t *sendcounts,
                               const size_t *recvdispls, sol_dtype_t dtype, sol_comm_t comm,
                               void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_ALL_TO_ALL_V,
-                       .dtype = dtype,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .sendcounts = sendcounts,
-                       .senddispls = senddispls,
-                       .recvcounts = recvcounts,
-                       .recvdispls = recvdispls,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_ALL_TO_ALL_V, dtype, 0);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.sendcounts = sendcounts;
+    call.senddispls = senddispls;
+    call.recvcounts = recvcounts;
+    call.recvdispls = recvdispls;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && arrays_fit(comm, &call);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
 }
@@ -341,13 +357,12 @@ sol_status_t sol_all_to_all_v(const void *sendbuf, const size_t *sendcounts,
 sol_status_t sol_gather(const void *sendbuf, void *recvbuf, size_t sendcount, sol_dtype_t dtype,
                         int root, sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_GATHER,
-                       .dtype = dtype,
-                       .count = sendcount,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .root = root,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_GATHER, dtype, sendcount);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.root = root;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && root_fits(comm, &call) &&
                 (sendcount == 0 || (sendbuf != NULL && (recvbuf != NULL || root != comm->rank)));
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
@@ -356,13 +371,12 @@ sol_status_t sol_gather(const void *sendbuf, void *recvbuf, size_t sendcount, so
 sol_status_t sol_scatter(const void *sendbuf, void *recvbuf, size_t recvcount, sol_dtype_t dtype,
                          int root, sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_SCATTER,
-                       .dtype = dtype,
-                       .count = recvcount,
-                       .send = sendbuf,
-                       .recv = recvbuf,
-                       .root = root,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_SCATTER, dtype, recvcount);
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.root = root;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && root_fits(comm, &call) &&
                 (recvcount == 0 || (recvbuf != NULL && (sendbuf != NULL || root != comm->rank)));
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
@@ -370,7 +384,9 @@ sol_status_t sol_scatter(const void *sendbuf, void *recvbuf, size_t recvcount, s
 
 sol_status_t sol_barrier(sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_BARRIER, .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_BARRIER, SOL_INT8, 0);
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
 }
@@ -384,12 +400,11 @@ HOT bool peer_fits(sol_comm_t comm, const sol_call_t *call)
 sol_status_t sol_send(const void *sendbuf, size_t count, sol_dtype_t dtype, int peer,
                       sol_comm_t comm, void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_SEND,
-                       .dtype = dtype,
-                       .count = count,
-                       .send = sendbuf,
-                       .root = peer,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_SEND, dtype, count);
+    call.send = sendbuf;
+    call.root = peer;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && peer_fits(comm, &call) &&
                 (sendbuf != NULL || count == 0);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
@@ -398,12 +413,11 @@ sol_status_t sol_send(const void *sendbuf, size_t count, sol_dtype_t dtype, int 
 sol_status_t sol_recv(void *recvbuf, size_t count, sol_dtype_t dtype, int peer, sol_comm_t comm,
                       void *stream)
 {
-    sol_call_t call = {.func = SOL_FUNC_RECV,
-                       .dtype = dtype,
-                       .count = count,
-                       .recv = recvbuf,
-                       .root = peer,
-                       .stream = stream};
+    sol_call_t call;
+    blank(&call, SOL_FUNC_RECV, dtype, count);
+    call.recv = recvbuf;
+    call.root = peer;
+    call.stream = stream;
     bool good = ready(comm) && plain(comm, &call) && peer_fits(comm, &call) &&
                 (recvbuf != NULL || count == 0);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);

@@ -78,7 +78,7 @@ sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine);
 /* ---- groups */
 
 /* Groups open in this thread. On the path of every operation, so in static TLS: one load. */
-extern _Thread_local int sol_group_depth __attribute__((tls_model("initial-exec")));
+extern SOL_HIDDEN _Thread_local int sol_group_depth __attribute__((tls_model("initial-exec")));
 
 /* The call has been checked; it is copied, all_to_all_v's arrays too. */
 sol_status_t sol_group_append(sol_comm_t comm, const sol_call_t *call);
