@@ -31,6 +31,19 @@ template <int V> static __global__ void local_kernel(const char *in, char *out, 
             sol_store_16(out + at + v * step, x[v]);
 }
 
+/* The same with its arguments at the two ends of a large parameter block. */
+static __global__ void far_kernel(const __grid_constant__ struct sol_gpu_comm comm, const char *in,
+                                  char *out, uint32_t bytes)
+{
+    sol_await_predecessors();
+    sol_admit_successor();
+    uint32_t at = (blockIdx.x * blockDim.x + threadIdx.x) * 16;
+    if (at < bytes && comm.nranks + comm.layout.parity_bytes + comm.timeout_ns > 0) {
+        struct sol_vector x = sol_load_16(in + at);
+        sol_store_16(out + at, x);
+    }
+}
+
 /* Store a word to the peer, wait for its answer. Bounded by the clock. */
 static __global__ void ping_kernel(uint64_t *mine, uint64_t *peers, int first, int rounds,
                                    uint64_t *ns)
@@ -102,12 +115,16 @@ static __global__ void tear_read(const char *mine, int lines, uint64_t until_ns,
 int main(void)
 {
     rig r;
-    rig_open(r, 2, 2, 0, 2000000000ull);
+    int devices = 0;
+    CHECK(cudaGetDeviceCount(&devices));
+    devices = std::min(devices, 2);
+    printf("%d devices\n", devices);
+    rig_open(r, 2, devices, 0, 2000000000ull);
     char *in[2], *out[2];
     uint64_t *ns[2];
     const size_t big = 256u << 20;
     for (int i = 0; i < 2; i++) {
-        CHECK(cudaSetDevice(i));
+        CHECK(cudaSetDevice(r.ranks[i].device));
         CHECK(cudaMalloc((void **)&in[i], big));
         CHECK(cudaMalloc((void **)&out[i], big));
         CHECK(cudaMalloc((void **)&ns[i], 4096));
@@ -150,17 +167,28 @@ int main(void)
                rig_launch(local_kernel<1>, 1, 32, r.ranks[i].stream, true, in[i], out[i], 256u);
            }));
 
+    printf("== the same with 300 bytes of parameters: plain %.3f pdl %.3f\n",
+           rig_time(r, 200, 9,
+                    [&](int i, int) {
+                        rig_launch(far_kernel, 1, 32, r.ranks[i].stream, false, r.ranks[i].comm,
+                                   in[i], out[i], 256u);
+                    }),
+           rig_time(r, 200, 9, [&](int i, int) {
+               rig_launch(far_kernel, 1, 32, r.ranks[i].stream, true, r.ranks[i].comm, in[i],
+                          out[i], 256u);
+           }));
+
     const int rounds = 1000;
     for (int rep = 0; rep < 3; rep++) {
         uint64_t t[2];
         for (int i = 0; i < 2; i++)
             CHECK(cudaMemset(out[i], 0, 64));
         for (int i = 0; i < 2; i++) {
-            CHECK(cudaSetDevice(i));
+            CHECK(cudaSetDevice(r.ranks[i].device));
             CHECK(cudaDeviceSynchronize());
         }
         for (int i = 0; i < 2; i++) {
-            CHECK(cudaSetDevice(i));
+            CHECK(cudaSetDevice(r.ranks[i].device));
             ping_kernel<<<1, 1, 0, r.ranks[i].stream>>>((uint64_t *)out[i], (uint64_t *)out[1 - i],
                                                         i == 0, rounds, ns[i]);
         }
@@ -180,7 +208,7 @@ int main(void)
         }
     {
         double us = rig_time(r, 2, 3, [&](int i, int) {
-            CHECK(cudaMemcpyPeerAsync(out[1 - i], 1 - i, in[i], i, big, r.ranks[i].stream));
+            CHECK(cudaMemcpyAsync(out[1 - i], in[i], big, cudaMemcpyDefault, r.ranks[i].stream));
         });
         printf("  copy engine: %.1f\n", big / us / 1000);
     }
@@ -188,14 +216,14 @@ int main(void)
     printf("== litmus: lines of 128 B, 8 lanes x 16 B\n");
     for (int lines : {16, 512, 65536}) {
         unsigned long long *counts, c[4];
-        CHECK(cudaSetDevice(1));
+        CHECK(cudaSetDevice(r.ranks[1].device));
         CHECK(cudaMalloc((void **)&counts, 64));
         CHECK(cudaMemset(counts, 0, 64));
         CHECK(cudaMemset(out[1], 0, (size_t)lines * 128));
         CHECK(cudaDeviceSynchronize());
         int grid = std::min(64, (lines * 8 + 127) / 128);
         tear_read<<<grid, 128, 0, r.ranks[1].stream>>>(out[1], lines, 300000000ull, counts);
-        CHECK(cudaSetDevice(0));
+        CHECK(cudaSetDevice(r.ranks[0].device));
         tear_write<<<grid, 128, 0, r.ranks[0].stream>>>(out[1], lines,
                                                         lines == 65536 ? 10000 : 200000);
         rig_sync(r);

@@ -39,14 +39,18 @@ int main(int argc, char **argv)
     size_t least = argc > 1 ? strtoul(argv[1], 0, 0) : 256;
     size_t most = argc > 2 ? strtoul(argv[2], 0, 0) : 16u << 20;
     rig r;
-    rig_open(r, 2, 2, 160u << 20, 1000000000ull);
+    int devices = 0;
+    CHECK(cudaGetDeviceCount(&devices));
+    devices = std::min(devices, 2);
+    printf("%d devices\n", devices);
+    rig_open(r, 2, devices, 160u << 20, 1000000000ull);
     size_t slot = r.ranks[0].comm.layout.slot_bytes;
     printf("slot %zu bytes, staging %llu\n", slot,
            (unsigned long long)r.ranks[0].comm.layout.total);
     char *in[2], *out[2], *want[2];
     unsigned long long *count;
     for (int i = 0; i < 2; i++) {
-        CHECK(cudaSetDevice(i));
+        CHECK(cudaSetDevice(r.ranks[i].device));
         CHECK(cudaMalloc((void **)&in[i], most));
         CHECK(cudaMalloc((void **)&out[i], 2 * most));
         CHECK(cudaMalloc((void **)&want[i], 2 * most));
@@ -65,7 +69,7 @@ int main(int argc, char **argv)
     for (int op = 0; op < 2; op++)
         for (size_t bytes = least; bytes <= most && bytes <= slot; bytes *= 2) {
             for (int i = 0; i < 2; i++) {
-                CHECK(cudaSetDevice(i));
+                CHECK(cudaSetDevice(r.ranks[i].device));
                 if (op == 0) {
                     reference_kernel<<<64, 256>>>((uint16_t *)in[0], (uint16_t *)in[1],
                                                   (uint16_t *)want[i], bytes / 2);
@@ -84,6 +88,8 @@ int main(int argc, char **argv)
                         continue;
                     size_t full = (bytes / 16 + threads * (1 << v) - 1) / (threads * (1 << v));
                     for (int cap : {1, 2, 4, 8, 16, 32, 64, 128, 132, 256, 264}) {
+                        if (devices == 1 && cap > 32)
+                            continue;
                         if (threads * 16 > (int)bytes && threads > 32)
                             continue;
                         if ((size_t)cap > full || (full > (size_t)cap * 8 && cap < 64) ||
@@ -113,7 +119,7 @@ int main(int argc, char **argv)
                             if (rig_faults(r, "search"))
                                 return 1;
                             for (int i = 0; i < 2; i++) {
-                                CHECK(cudaSetDevice(i));
+                                CHECK(cudaSetDevice(r.ranks[i].device));
                                 *count = 0;
                                 differ_kernel<<<64, 256>>>((uint64_t *)out[i], (uint64_t *)want[i],
                                                            bytes / 8 * (op + 1), count);

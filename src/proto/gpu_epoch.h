@@ -3,7 +3,7 @@
  * gpu_epoch.h: why two buffers are enough, and no barrier is needed.
  *
  * Every collective of a communicator has an epoch e, counted in each rank's
- * device memory (sol_gpu_state.epoch), and uses the slots of parity e mod 2 in
+ * device memory (sol_gpu_state.ticks), and uses the slots of parity e mod 2 in
  * every staging. The rule that all collectives keep:
  *
  *   (R) In epoch e every rank sends every peer at least one word or token, and
@@ -28,10 +28,14 @@
  * token - epoch >= 0 in 64-bit arithmetic, so they need neither parity nor
  * reset.
  *
- * Counting. All CTAs of a kernel read the epoch when they start, beside their
- * input. A CTA that has read it and issued its pushes arrives at a counter; the
- * last to arrive stores epoch + 1. So CTAs that were not launched have nothing
- * to fall behind with. 64 bits never wrap.
+ * Counting. The device counts ticks, SOL_GPU_TICKS of them a collective; the
+ * epoch is ticks / SOL_GPU_TICKS. A CTA reads the ticks once, beside its input,
+ * and later adds its share without waiting for an answer: CTA 0 of a grid of C
+ * adds SOL_GPU_TICKS - (C - 1), every other one adds 1. While a CTA has not added
+ * its own share the sum is short of the next epoch, so it reads the right one
+ * however many others have gone before. CTAs that were not launched have nothing
+ * to fall behind with. 64 bits last for 2^56 collectives: at one a microsecond,
+ * 2,000 years.
  *
  * Messages larger than a slot and point-to-point messages have no such rule:
  * they go through lanes with credits (gpu_lanes.h).

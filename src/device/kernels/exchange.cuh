@@ -95,7 +95,8 @@ SOL_GPU_FN bool sol_send_chunk(const struct sol_gpu_comm &comm, const struct sol
     return true;
 }
 
-/* The header of a message, in one thread. False: gave up, or the sender has another size in mind. */
+/* The header of a message, in one thread. False: gave up, or the sender has another size in mind.
+ */
 SOL_GPU_FN bool sol_check_header(const struct sol_gpu_comm &comm, const struct sol_story &story,
                                  const struct sol_lane_slot &slot, const struct sol_lane_work &w)
 {
@@ -139,9 +140,9 @@ SOL_GPU_FN bool sol_recv_chunk(const struct sol_gpu_comm &comm, const struct sol
     return true;
 }
 
-/* Send on the lane, if it is one of send_lanes, and receive, if it is one of recv_lanes. Both by one
- * CTA (collectives in place; few CTAs): what is sent of a chunk is in registers before anything is
- * written over it, and chunk i is sent before chunk i is awaited, on both sides. */
+/* Send on the lane, if it is one of send_lanes, and receive, if it is one of recv_lanes. Both by
+ * one CTA (collectives in place; few CTAs): what is sent of a chunk is in registers before anything
+ * is written over it, and chunk i is sent before chunk i is awaited, on both sides. */
 template <bool EXACT>
 SOL_GPU_FN void sol_exchange_lane(const struct sol_gpu_comm &comm,
                                   const struct sol_exchange_args &args, int peer, int lane,

@@ -29,7 +29,7 @@ struct sol_kernel_key {
     int vectors; /* wished */
     bool spread; /* receivers get different blocks */
     bool exact;  /* all addresses and sizes are multiples of 16 */
-    bool rooted;
+    bool rooted, premul;
 };
 
 struct sol_kernel sol_one_shot_for(const struct sol_kernel_key *key);
@@ -41,9 +41,10 @@ struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key);
 /* Is there a kernel of its own for it? */
 static inline bool sol_kernel_hot(const struct sol_kernel_key *key)
 {
-    bool type = key->dtype == SOL_BFLOAT16 || key->dtype == SOL_FLOAT16 ||
-                key->dtype == SOL_FLOAT32;
-    return type && key->exact && !key->rooted && (key->redop == SOL_SUM || key->redop == SOL_AVG);
+    bool type =
+        key->dtype == SOL_BFLOAT16 || key->dtype == SOL_FLOAT16 || key->dtype == SOL_FLOAT32;
+    return type && key->exact && !key->rooted && !key->premul &&
+           (key->redop == SOL_SUM || key->redop == SOL_AVG);
 }
 
 /* Call X(dtype) for every type, as cases of a switch. */

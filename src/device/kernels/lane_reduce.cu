@@ -2,8 +2,8 @@
 /*
  * lane_reduce.cu: the instances of lane_reduce.cuh.
  */
-#include "device/kernels/lane_reduce.cuh"
 #include "device/kernels/kernels.cuh"
+#include "device/kernels/lane_reduce.cuh"
 
 template <int D> static struct sol_kernel hot(const struct sol_kernel_key *key)
 {

@@ -36,8 +36,8 @@ struct sol_lane_counters {
     uint64_t sent[SOL_GPU_MAX_RANKS], received[SOL_GPU_MAX_RANKS];
 };
 
-/* A unit of work: the block for peer p begins at at + p * between, and no unit goes beyond `end` (one
- * hop: of each block, two hops: of the message). */
+/* A unit of work: the block for peer p begins at at + p * between, and no unit goes beyond `end`
+ * (one hop: of each block, two hops: of the message). */
 struct sol_lane_unit {
     uint64_t at, between, end;
 };
@@ -73,7 +73,7 @@ SOL_GPU_FN bool sol_lane_turn(const struct sol_gpu_comm &comm, const struct sol_
 struct sol_lane_task {
     int n, rank, lane, op;
     unsigned to, from; /* peers by bit */
-    bool receives;
+    bool receives, premul;
     bool two; /* hops */
     uint64_t scalar;
 };
@@ -81,11 +81,10 @@ struct sol_lane_task {
 /* One turn's first hop: send the blocks for the peers, reduce one's own from theirs, store it, and
  * in two hops send the result on. False: gave up. */
 template <int D, int N, int V, bool EXACT>
-SOL_GPU_FN bool sol_lane_first_hop(const struct sol_gpu_comm &comm,
-                                   const struct sol_lane_reduce_args &args,
-                                   const struct sol_lane_task &task,
-                                   const struct sol_lane_counters &counters,
-                                   const struct sol_lane_unit &u, uint32_t at)
+SOL_GPU_FN bool
+sol_lane_first_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce_args &args,
+                   const struct sol_lane_task &task, const struct sol_lane_counters &counters,
+                   const struct sol_lane_unit &u, uint32_t at)
 {
     const uint32_t step = blockDim.x * 16, own_bytes = sol_unit_bytes(u, task.rank, task.two);
     struct sol_vector own[V], out[V], in[N - 1][V];
@@ -100,7 +99,7 @@ SOL_GPU_FN bool sol_lane_first_hop(const struct sol_gpu_comm &comm,
         sol_load_own<EXACT, V>(args.send + u.at + peer * u.between, bytes, place, out);
 #pragma unroll
         for (int v = 0; v < V; v++)
-            if (args.premul)
+            if (task.premul)
                 out[v] = sol_scale<D>(out[v], task.scalar);
         sol_put_into_lane<V>(sol_outgoing_slot(comm, peer, task.lane, s), s, at, step, bytes, out);
     }
@@ -110,9 +109,10 @@ SOL_GPU_FN bool sol_lane_first_hop(const struct sol_gpu_comm &comm,
     sol_load_own<EXACT, V>(args.send + u.at + task.rank * u.between, own_bytes, place, own);
 #pragma unroll
     for (int v = 0; v < V; v++)
-        if (args.premul)
+        if (task.premul)
             own[v] = sol_scale<D>(own[v], task.scalar);
-    bool good = true; /* no way out of the loop, so that it is unrolled and `in` stays in registers */
+    bool good =
+        true; /* no way out of the loop, so that it is unrolled and `in` stays in registers */
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
         int peer = sol_poll_peer(comm, q);
@@ -143,11 +143,10 @@ SOL_GPU_FN bool sol_lane_first_hop(const struct sol_gpu_comm &comm,
 
 /* The second hop: take the others' results. False: gave up. */
 template <int V, bool EXACT>
-SOL_GPU_FN bool sol_lane_second_hop(const struct sol_gpu_comm &comm,
-                                    const struct sol_lane_reduce_args &args,
-                                    const struct sol_lane_task &task,
-                                    const struct sol_lane_counters &counters,
-                                    const struct sol_lane_unit &u, uint32_t at)
+SOL_GPU_FN bool
+sol_lane_second_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce_args &args,
+                    const struct sol_lane_task &task, const struct sol_lane_counters &counters,
+                    const struct sol_lane_unit &u, uint32_t at)
 {
     const struct sol_place place = {at, blockDim.x * 16, 0};
 #pragma unroll 1
@@ -166,7 +165,7 @@ SOL_GPU_FN bool sol_lane_second_hop(const struct sol_gpu_comm &comm,
 
 /* V vectors a thread at a time: 4 with two ranks, to have enough on the link. */
 template <int D, int OP, int N, int V, bool EXACT>
-__global__ void __launch_bounds__(OP < 0 || N > 2 ? 256 : 512, 1)
+__global__ void __launch_bounds__(OP<0 || N> 2 ? 256 : 512, 1)
     sol_lane_reduce_kernel(const __grid_constant__ struct sol_gpu_comm comm,
                            const __grid_constant__ struct sol_lane_reduce_args args)
 {
@@ -182,6 +181,7 @@ __global__ void __launch_bounds__(OP < 0 || N > 2 ? 256 : 512, 1)
     task.to = args.root < 0 ? others : others & 1u << args.root;
     task.receives = args.root < 0 || args.root == task.rank;
     task.from = task.receives ? others : 0;
+    task.premul = OP < 0 && args.premul;
     task.two = N > 2 && args.hops == 2;
     task.scalar = args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
     const int chunks = task.two ? 2 : 1;

@@ -3,10 +3,10 @@
  * launch.cu: from an operation to a kernel, its arguments and its grid. Runs on
  * every call: no allocation, no device query, no loop over more than the ranks.
  */
-#include "device/kernels/launch.h"
 #include "device/kernels/exchange.cuh"
 #include "device/kernels/kernels.cuh"
 #include "device/kernels/lane_reduce.cuh"
+#include "device/kernels/launch.h"
 #include "device/kernels/push.cuh"
 #include "device/kernels/two_shot.cuh"
 
@@ -20,15 +20,16 @@
 #define ALL_DTYPES ((1u << SOL_DTYPE_COUNT) - 1)
 
 const struct sol_gpu_algorithm_info sol_gpu_algorithms[] = {
-    {SOL_GPU_ONE_SHOT, "one_shot", "push everything to whoever needs it, reduce what arrives: one hop",
-     REDUCERS, ALL_DTYPES, 1, "2 ranks: up to a slot; more: small messages"},
+    {SOL_GPU_ONE_SHOT, "one_shot",
+     "push everything to whoever needs it, reduce what arrives: one hop", REDUCERS, ALL_DTYPES, 1,
+     "2 ranks: up to a slot; more: small messages"},
     {SOL_GPU_TWO_SHOT, "two_shot", "reduce shares at their owners, push the results: two hops",
      FUNC(ALL_REDUCE), ALL_DTYPES, 3, "3 ranks and more, medium messages"},
     {SOL_GPU_PUSH, "push", "push blocks into peers' slots: one hop", MOVERS, ALL_DTYPES, 1,
      "up to a slot"},
     {SOL_GPU_LANES_ALGO, "lanes", "chunks through rings with credits",
-     REDUCERS | (MOVERS & ~FUNC(BARRIER)) | FUNC(ALL_TO_ALL_V) | FUNC(SEND) | FUNC(RECV), ALL_DTYPES,
-     1, "beyond a slot; messages between pairs"}};
+     REDUCERS | (MOVERS & ~FUNC(BARRIER)) | FUNC(ALL_TO_ALL_V) | FUNC(SEND) | FUNC(RECV),
+     ALL_DTYPES, 1, "beyond a slot; messages between pairs"}};
 const int sol_gpu_algorithm_count = sizeof sol_gpu_algorithms / sizeof sol_gpu_algorithms[0];
 
 static bool is_reducer(sol_func_t func)
@@ -39,7 +40,8 @@ static bool is_reducer(sol_func_t func)
 /* Receivers get different blocks of the send buffer. */
 static bool is_spread(sol_func_t func)
 {
-    return func == SOL_FUNC_REDUCE_SCATTER || func == SOL_FUNC_ALL_TO_ALL || func == SOL_FUNC_SCATTER;
+    return func == SOL_FUNC_REDUCE_SCATTER || func == SOL_FUNC_ALL_TO_ALL ||
+           func == SOL_FUNC_SCATTER;
 }
 
 static bool is_rooted(sol_func_t func)
@@ -60,8 +62,8 @@ static uint64_t share_bytes(uint64_t bytes, int n)
     return (vectors + n - 1) / n * SOL_GPU_VECTOR;
 }
 
-/* Is every address and size that the kernel will form a multiple of 16? Blocks begin at multiples of
- * `bytes`, so buffers and block suffice. */
+/* Is every address and size that the kernel will form a multiple of 16? Blocks begin at multiples
+ * of `bytes`, so buffers and block suffice. */
 static bool is_exact(const void *send, const void *recv, uint64_t bytes)
 {
     return (((uintptr_t)send | (uintptr_t)recv | (uintptr_t)bytes) & 15) == 0;
@@ -77,6 +79,7 @@ static struct sol_kernel_key key_of(const struct sol_gpu_comm *comm, const struc
     key.spread = is_spread(op->func);
     key.exact = is_exact(op->send, op->recv, block_bytes(op));
     key.rooted = is_rooted(op->func);
+    key.premul = op->premul;
     return key;
 }
 
@@ -111,16 +114,16 @@ static int choose_algorithm(const struct sol_gpu_comm *comm, const struct sol_gp
     return bytes <= slot ? SOL_GPU_ONE_SHOT : SOL_GPU_LANES_ALGO;
 }
 
-/* Threads of a CTA and vectors of a thread, by the bytes that a source sends: measured with two ranks
- * on H200 (bench/NOTES.md). Few warps with several vectors each win while latency counts, many CTAs
- * with one vector each once bandwidth does. */
+/* Threads of a CTA and vectors of a thread, by the bytes that a source sends: measured with two
+ * ranks on H200 (bench/NOTES.md). Few warps with several vectors each win while latency counts,
+ * many CTAs with one vector each once bandwidth does. */
 struct shape {
     uint64_t bytes;
     int threads, vectors;
 };
-static const struct shape shapes[] = {{512, 32, 1},     {1024, 64, 1},     {2048, 128, 1},
-                                      {4096, 256, 1},   {16384, 128, 2},   {65536, 64, 4},
-                                      {524288, 64, 4},  {UINT64_MAX, 512, 1}};
+static const struct shape shapes[] = {{512, 32, 1},    {1024, 64, 1},       {2048, 128, 1},
+                                      {4096, 256, 1},  {16384, 128, 2},     {65536, 64, 4},
+                                      {524288, 64, 4}, {UINT64_MAX, 512, 1}};
 
 static void choose_shape(const struct sol_gpu_comm *comm, uint64_t bytes, struct sol_gpu_op *op)
 {
@@ -177,7 +180,8 @@ size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_g
     return op->algorithm == SOL_GPU_TWO_SHOT ? slot / 2 * comm->nranks : slot;
 }
 
-/* -------------------------------------------------------------------------------------- launches */
+/* -------------------------------------------------------------------------------------- launches
+ */
 
 /* With the kernel's type, not as a pointer to nothing: the emulator needs to know the arguments. */
 template <class A>
@@ -327,8 +331,7 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
     args.send = (const char *)op->send;
     args.recv = (char *)op->recv;
     args.send_stride = key.spread ? bytes : 0;
-    args.recv_stride =
-        op->func == SOL_FUNC_BROADCAST || op->func == SOL_FUNC_SCATTER ? 0 : bytes;
+    args.recv_stride = op->func == SOL_FUNC_BROADCAST || op->func == SOL_FUNC_SCATTER ? 0 : bytes;
     args.story = story_of(op, bytes);
     args.bytes = (uint32_t)bytes;
     args.copy = own_copy(comm, op, bytes, &from, &to);
@@ -440,7 +443,8 @@ cudaError_t sol_gpu_exchange(const struct sol_gpu_comm *comm, const struct sol_g
     return launch_exchange(comm, op, messages, false, stream);
 }
 
-/* ------------------------------------------------------------------------------------------ loading */
+/* ------------------------------------------------------------------------------------------
+ * loading */
 
 cudaError_t sol_gpu_preload(void)
 {
@@ -450,8 +454,9 @@ cudaError_t sol_gpu_preload(void)
         for (int r = 0; r < 3; r++)
             for (int v = 0; v < 3; v++)
                 for (int bits = 0; bits < 4; bits++) {
-                    struct sol_kernel_key key = {(sol_dtype_t)d, SOL_SUM,        ranks[r], vectors[v],
-                                                 (bits & 1) != 0, (bits & 2) != 0, false};
+                    struct sol_kernel_key key = {
+                        (sol_dtype_t)d,  SOL_SUM,         ranks[r], vectors[v],
+                        (bits & 1) != 0, (bits & 2) != 0, false,    false};
                     struct sol_kernel k[] = {sol_one_shot_for(&key), sol_two_shot_for(&key),
                                              sol_lane_reduce_for(&key), sol_push_for(&key),
                                              sol_exchange_for(&key)};

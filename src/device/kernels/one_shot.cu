@@ -7,8 +7,7 @@
 
 struct sol_kernel sol_one_shot_general_for(const struct sol_kernel_key *key);
 
-template <int D, int N, int V>
-static struct sol_kernel hot_shape(const struct sol_kernel_key *key)
+template <int D, int N, int V> static struct sol_kernel hot_shape(const struct sol_kernel_key *key)
 {
     struct sol_kernel k;
     k.function = key->spread ? (const void *)sol_one_shot_kernel<D, SOL_SUM, N, V, true, true>

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 ? 256 : 512, N == 2 ? 2 : 1)
         sol_load_own<EXACT, V>(args.send + comm.rank * args.stride, args.bytes, place, own);
         if (ticket.dead)
             return;
-        if (args.premul) {
+        if (OP < 0 && args.premul) {
             uint64_t scalar =
                 args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
 #pragma unroll
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 ? 256 : 512, N == 2 ? 2 : 1)
         }
         if (!left) {
             sol_send_tokens(comm, ticket, others & ~to);
-            sol_leave_ticket(comm, ticket);
+            sol_leave_ticket(comm);
             left = true;
         }
         if (!receives)

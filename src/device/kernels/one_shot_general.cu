@@ -12,9 +12,8 @@ template <int D> static struct sol_kernel general(const struct sol_kernel_key *k
 {
     struct sol_kernel k;
     if (key->spread)
-        k.function = key->nranks == 2
-                         ? (const void *)sol_one_shot_kernel<D, -1, 2, 1, true, false>
-                         : (const void *)sol_one_shot_kernel<D, -1, 8, 1, true, false>;
+        k.function = key->nranks == 2 ? (const void *)sol_one_shot_kernel<D, -1, 2, 1, true, false>
+                                      : (const void *)sol_one_shot_kernel<D, -1, 8, 1, true, false>;
     else
         k.function = key->nranks == 2
                          ? (const void *)sol_one_shot_kernel<D, -1, 2, 1, false, false>

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(V == 4 || !EXACT ? 256 : 512, N == 2 ? 2 : 1)
         }
         if (!left) {
             sol_send_tokens(comm, ticket, others & ~args.to);
-            sol_leave_ticket(comm, ticket);
+            sol_leave_ticket(comm);
             left = true;
         }
         if (args.copy)
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(V == 4 || !EXACT ? 256 : 512, N == 2 ? 2 : 1)
     }
     if (!left) { /* barrier */
         sol_send_tokens(comm, ticket, others);
-        sol_leave_ticket(comm, ticket);
+        sol_leave_ticket(comm);
     }
     sol_await_tokens(comm, ticket, others & ~args.from, args.story);
 }

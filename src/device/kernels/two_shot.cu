@@ -2,8 +2,8 @@
 /*
  * two_shot.cu: the instances of two_shot.cuh.
  */
-#include "device/kernels/two_shot.cuh"
 #include "device/kernels/kernels.cuh"
+#include "device/kernels/two_shot.cuh"
 
 template <int D> static struct sol_kernel hot(const struct sol_kernel_key *key)
 {

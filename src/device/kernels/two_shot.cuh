@@ -63,11 +63,11 @@ __global__ void __launch_bounds__(256, 1)
                 sol_load_own<EXACT, 1>(args.send + (uint64_t)peer * args.share,
                                        sol_share_bytes(args, peer), place, out[k]);
         }
-        sol_load_own<EXACT, 1>(args.send + (uint64_t)rank * args.share,
-                               sol_share_bytes(args, rank), place, own);
+        sol_load_own<EXACT, 1>(args.send + (uint64_t)rank * args.share, sol_share_bytes(args, rank),
+                               place, own);
         if (ticket.dead)
             return;
-        if (args.premul) {
+        if (OP < 0 && args.premul) {
             uint64_t scalar =
                 args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
             own[0] = sol_scale<D>(own[0], scalar);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(256, 1)
                 sol_send_to<1>(comm, slots, ticket.epoch, sol_push_peer(comm, n, k), args.share,
                                place, out[k]);
         if (!left) {
-            sol_leave_ticket(comm, ticket);
+            sol_leave_ticket(comm);
             left = true;
         }
         if (!sol_receive<N, 1>(comm, slots, ticket.epoch, others, args.share, place, args.story,

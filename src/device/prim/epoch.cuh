@@ -18,29 +18,17 @@ struct sol_ticket {
 /* One load, issued beside those of the input. */
 SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_gpu_comm &comm)
 {
-    struct sol_vector v = sol_load_16(&comm.state->epoch);
-    struct sol_ticket t = {v.a, v.b != 0};
+    struct sol_vector v = sol_load_16(&comm.state->ticks);
+    struct sol_ticket t = {v.a / SOL_GPU_TICKS, v.b != 0};
     return t;
 }
 
-/*
- * Every thread calls it once, after it has used its ticket. The last CTA to come
- * counts the epoch on. A CTA's atomic comes after all its threads' loads of the
- * epoch have returned (their addresses came from it, and the barrier), so the
- * store of the next epoch cannot be seen by them.
- */
-SOL_GPU_FN void sol_leave_ticket(const struct sol_gpu_comm &comm, const struct sol_ticket &ticket)
+/* Every thread calls it once, after it has used its ticket. */
+SOL_GPU_FN void sol_leave_ticket(const struct sol_gpu_comm &comm)
 {
-    __syncthreads();
-    if (threadIdx.x != 0)
-        return;
-    struct sol_gpu_state *state = comm.state;
-    if (gridDim.x > 1) {
-        if (atomicAdd(&state->arrived, 1u) != gridDim.x - 1)
-            return;
-        state->arrived = 0;
-    }
-    state->epoch = ticket.epoch + 1;
+    __syncthreads(); /* all loads of this CTA have returned: addresses came from them */
+    if (threadIdx.x == 0)
+        sol_add_word(&comm.state->ticks, blockIdx.x == 0 ? SOL_GPU_TICKS - (gridDim.x - 1) : 1);
 }
 
 /* Peers in the order in which this rank pushes to them, k from 0: its neighbour first, so that the

@@ -39,8 +39,8 @@ SOL_GPU_FN struct sol_lane_slot sol_outgoing_slot(const struct sol_gpu_comm &com
                                                   int lane, uint64_t s)
 {
     uint32_t at = sol_gpu_lane_slot(lane, s);
-    char *area = comm.staging[peer] + comm.layout.p2p +
-                 (uint64_t)comm.rank * comm.layout.p2p_source_bytes;
+    char *area =
+        comm.staging[peer] + comm.layout.p2p + (uint64_t)comm.rank * comm.layout.p2p_source_bytes;
     struct sol_lane_slot slot = {area + at, area + comm.layout.p2p_escape + at / 2};
     return slot;
 }
@@ -49,8 +49,8 @@ SOL_GPU_FN struct sol_lane_slot sol_incoming_slot(const struct sol_gpu_comm &com
                                                   int lane, uint64_t s)
 {
     uint32_t at = sol_gpu_lane_slot(lane, s);
-    char *area = comm.staging[comm.rank] + comm.layout.p2p +
-                 (uint64_t)peer * comm.layout.p2p_source_bytes;
+    char *area =
+        comm.staging[comm.rank] + comm.layout.p2p + (uint64_t)peer * comm.layout.p2p_source_bytes;
     struct sol_lane_slot slot = {area + at, area + comm.layout.p2p_escape + at / 2};
     return slot;
 }

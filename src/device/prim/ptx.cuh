@@ -62,6 +62,12 @@ SOL_GPU_FN void sol_push_u32(volatile uint32_t *p, uint32_t w)
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
 }
 
+/* Add without an answer, so that nobody waits for it. */
+SOL_GPU_FN void sol_add_word(uint64_t *p, uint64_t w)
+{
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
+}
+
 /* Everything this thread did or saw before comes before everything it does after, everywhere. */
 SOL_GPU_FN void sol_fence_system(void)
 {

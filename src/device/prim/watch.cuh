@@ -38,7 +38,7 @@ SOL_GPU_FN void sol_record(const struct sol_gpu_comm &comm, const struct sol_sto
     e->awaited = awaited;
     e->sequence = story.sequence;
     e->bytes = story.bytes;
-    e->epoch = sol_poll_word(&comm.state->epoch);
+    e->epoch = sol_poll_word(&comm.state->ticks) / SOL_GPU_TICKS;
     e->detail = detail;
     sol_fence_system();
     sol_push_u32(&e->fault, fault);
