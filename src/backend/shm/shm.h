@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shm.h: CPU ranks, inside: what a rank keeps, what lies in shared memory, and
+ * how the files of this backend divide the work. Private to backend/shm.
+ *
+ *     shm_segment   shared memory: make, map, one address per process
+ *     shm_open      joining and leaving: segments, capabilities, pipes
+ *     shm_wait      every wait: spin, yield, sleep; abort, death, deadline
+ *     shm_report    errors: who waits for whom, who called what
+ *     shm_plan      which protocol a call takes, and why
+ *     shm_small     collectives over lines (proto/line.h)
+ *     shm_share     shared-out reductions in rounds (large)
+ *     shm_stream    transfers between pairs, progressed together (large, groups)
+ *     shm_window    symmetric memory; where a buffer can be read directly
+ *     shm_backend   the table
+ *
+ * A rank's segment, mapped by all ranks:
+ *
+ *     | control                  | pipe from 0 | ... | pipe from n-1 | staging slots      |
+ *      identity, bell, story,     written by the peers                written by the owner
+ *      calls, acks to each peer
+ *
+ * Rules: memory of a peer is read only as the protocols allow, and after each
+ * direct read the reader makes sure that the owner had not given up
+ * (shm_window.c). Nothing waits but through sol_shm_idle.
+ */
+#ifndef SOL_BACKEND_SHM_H
+#define SOL_BACKEND_SHM_H
+
+#include "coll/reduce.h"
+#include "core/comm.h"
+#include "proto/line.h"
+#include "proto/staging.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+/* Lines that neighbours' prefetchers do not drag along. */
+#define SOL_SHM_APART 128
+
+#define SOL_SHM_MAGIC 0x736f6c73686d3031ull
+#define SOL_SHM_CALLS 16 /* calls of the past that a rank shows to others */
+
+/* ------------------------------------------------------------------- in shared memory */
+
+/* One call, as its rank shows it. `index` is 0 while the rest is written. */
+typedef struct sol_shm_note {
+    alignas(SOL_CACHE_LINE) _Atomic uint64_t index; /* the rank's call number, from 1 */
+    _Atomic uint64_t collective; /* its collective number, from 1; 0 for send and recv */
+    _Atomic uint64_t sequence;
+    _Atomic uint64_t count;
+    _Atomic uint64_t what; /* func, dtype, op, premul, root; see sol_shm_note_call */
+    _Atomic uint32_t sig;
+} sol_shm_note_t;
+
+/* What a rank tells one peer, as a reader of what that peer sends. */
+typedef struct sol_shm_ack {
+    alignas(SOL_SHM_APART) _Atomic uint32_t lines; /* proto/line.h: acked */
+    _Atomic uint64_t chunks;                       /* proto/staging.h: done */
+    _Atomic uint64_t directs; /* direct exposures of the peer that I have finished reading */
+    _Atomic uint32_t reading; /* 1: I am inside a direct read of the peer's memory */
+} sol_shm_ack_t;
+
+typedef struct sol_shm_control {
+    uint64_t magic;
+    unsigned char token[16];
+    uint64_t bytes;
+
+    alignas(SOL_SHM_APART) _Atomic uint32_t bell; /* futex; grows with each ring */
+    _Atomic uint32_t sleeping;                    /* the owner sleeps on the bell, or is about to */
+
+    alignas(SOL_SHM_APART) _Atomic uint32_t abort_word; /* 0, or 1 + rank whose story to read */
+    _Atomic uint32_t closed;                            /* the owner has left */
+    _Atomic uint32_t story_state;                       /* 0 none, 1 being written, 2 there */
+    _Atomic int story_status;
+    char story[SOL_ERROR_TEXT];
+
+    alignas(SOL_SHM_APART) _Atomic uint64_t started; /* index of the last call begun */
+    _Atomic uint64_t finished;                       /* and completed */
+    sol_shm_note_t notes[SOL_SHM_CALLS];             /* call i at i % SOL_SHM_CALLS */
+    _Atomic uint64_t pairs_index;                    /* the call whose counts follow; 0: none */
+    _Atomic uint64_t pair_counts[SOL_MAX_RANKS];     /* all_to_all_v: elements sent to each rank */
+
+    sol_shm_ack_t acks[SOL_MAX_RANKS];
+} sol_shm_control_t;
+
+/* --------------------------------------------------------------------- in this process */
+
+/* A mapping of shared memory that a process has at most once (shm_segment.c). */
+typedef struct sol_shm_segment sol_shm_segment_t;
+struct sol_shm_segment {
+    unsigned char *base;
+    size_t bytes;
+    unsigned char token[16];
+    int users;
+    bool created; /* by a rank of this process, not mapped from another's descriptor */
+    sol_shm_segment_t *next;
+};
+
+/* How the bytes at a place in some rank's memory can be reached from here. */
+typedef enum {
+    SOL_SHM_STAGED = 0,  /* only through its staging slots */
+    SOL_SHM_ADDRESS = 1, /* at an address of its process: same process, or process_vm_readv */
+    SOL_SHM_WINDOW = 2   /* at an offset in one of its windows, mapped here too */
+} sol_shm_mode;
+
+/* A place as it travels in a line. */
+typedef struct sol_shm_place {
+    uint32_t mode;
+    uint32_t window;
+    uint64_t where; /* address or offset */
+} sol_shm_place_t;
+
+typedef struct sol_shm_peer {
+    alignas(SOL_CACHE_LINE) sol_line_out_t out; /* to it */
+    sol_line_in_t in;                           /* from it */
+    sol_shm_control_t *control;                 /* its */
+    sol_shm_ack_t *ack;                         /* mine to it, in my segment */
+    const sol_shm_ack_t *its_ack;               /* its to me */
+    uint64_t directs_shown;                     /* direct exposures announced to it */
+    uint64_t directs_read;                      /* of its, finished here */
+    unsigned char *staging;                     /* its slots */
+    sol_shm_segment_t *segment;
+    bool same_process;
+    int pid, pidfd;
+} sol_shm_peer_t;
+
+typedef struct sol_shm_window {
+    uint32_t id; /* from 1, equal on all ranks, never used twice; 0: an unused entry */
+    bool freed;  /* own memory given back; the peers' mappings stay until they free theirs */
+    size_t bytes;
+    unsigned char *own;
+    sol_shm_segment_t *segments[SOL_MAX_RANKS];
+} sol_shm_window_t;
+
+/* Switches between protocols; shm_plan.c says how each was chosen. */
+typedef struct sol_shm_limits {
+    size_t line;      /* largest message of a pair that goes by lines */
+    size_t one_shot;  /* largest all_reduce where each rank pushes everything to each (bytes) */
+    size_t two_shot;  /* largest all_reduce over lines in two steps */
+    size_t vm_read;   /* smallest transfer for which process_vm_readv is taken */
+    size_t vm_reduce; /* the same for reductions (bytes of one share) */
+    size_t round;     /* bytes of a share in one round of a shared-out reduction */
+    size_t piece;     /* bytes that a direct read moves between two looks at its owner */
+    size_t stream;    /* results beyond this pass by the cache */
+} sol_shm_limits_t;
+
+typedef struct sol_shm {
+    sol_comm_t comm;
+    int rank, nranks;
+    uint32_t spin; /* polls before the first look at the clock */
+    bool oversubscribed;
+    bool all_threads; /* all ranks are threads of one process */
+    bool vm_readable; /* process_vm_readv works between all pairs, or they are one process */
+    bool direct;      /* direct reads not switched off */
+    sol_shm_limits_t limits;
+    sol_shm_control_t *control; /* mine */
+    uint64_t calls;             /* index of the current call */
+    uint64_t collectives;       /* and its collective number */
+    const sol_call_t *call;     /* the one whose wait is going on, for texts */
+    uint32_t sig;               /* its signature */
+    uint64_t died;              /* bit r: rank r's process is known to be gone */
+    sol_reduce_fn reduce[SOL_DTYPE_COUNT][SOL_REDOP_COUNT];
+    sol_scale_fn scale[SOL_DTYPE_COUNT];
+    sol_staging_t staging;
+    const _Atomic uint64_t *chunk_done[SOL_MAX_RANKS];
+    unsigned char *scratch; /* one area of scratch_bytes for each rank */
+    size_t scratch_bytes;
+    sol_shm_segment_t *segment;
+    sol_shm_window_t *windows;
+    size_t window_count;
+    uint32_t window_ids; /* given so far */
+    _Atomic size_t window_bytes;
+    sol_isa isa;
+    int cpus; /* in the union of all ranks' affinity masks */
+    sol_shm_peer_t peers[SOL_MAX_RANKS];
+} sol_shm_t;
+
+/* -------------------------------------------------------------------------- shm_segment */
+
+/* A fresh zeroed segment and its descriptor (the caller's to close). Sets the thread error. */
+sol_status_t sol_shm_segment_create(size_t bytes, sol_shm_segment_t **segment, int *fd);
+/* The segment behind a peer's descriptor: the mapping with this token if the process has one
+ * already, a new one otherwise. *same: a rank of this process made it. */
+sol_status_t sol_shm_segment_attach(int fd, size_t bytes, const unsigned char token[16],
+                                    sol_shm_segment_t **segment, bool *same);
+/* Give its physical memory back although others still map it; they never read it again. */
+void sol_shm_segment_discard(sol_shm_segment_t *segment);
+void sol_shm_segment_release(sol_shm_segment_t *segment);
+
+/* ----------------------------------------------------------------------------- shm_open */
+
+sol_status_t sol_shm_open(sol_comm_t comm);
+void sol_shm_close(sol_comm_t comm);
+/* Does process_vm_readv exist and is it allowed on this process itself? */
+bool sol_shm_vm_read_allowed(void);
+
+/* ----------------------------------------------------------------------------- shm_wait */
+
+/* One wait; zero-initialise, name the ranks waited for. */
+typedef struct sol_shm_wait {
+    uint64_t ranks; /* bit r: rank r is waited for */
+    uint32_t idle;  /* polls since the last look at the clock */
+    uint32_t rounds;
+    uint64_t started_ns, next_check_ns;
+    bool armed;        /* the bell is read and `sleeping` set; one more poll, then sleep */
+    uint32_t bell;     /* its value then */
+    uint64_t suspects; /* ranks that left or died; one more poll, then fail */
+} sol_shm_wait_t;
+
+sol_status_t sol_shm_idle_slow(sol_shm_t *s, sol_shm_wait_t *w);
+/* Call when a wait is over (it may have armed the bell). */
+void sol_shm_wait_end(sol_shm_t *s, sol_shm_wait_t *w);
+
+/* After a poll that found nothing: SOL_OK to poll again, or why the wait is over (reported). */
+static inline sol_status_t sol_shm_idle(sol_shm_t *s, sol_shm_wait_t *w)
+{
+    if (SOL_LIKELY(w->idle < s->spin)) {
+        if (w->idle++ >= 64) {
+            sol_cpu_relax();
+        }
+        return SOL_OK;
+    }
+    return sol_shm_idle_slow(s, w);
+}
+
+void sol_shm_wake(sol_shm_peer_t *peer);
+
+/* After something was published for `peer`: wake it if it sleeps. */
+static inline void sol_shm_ring(sol_shm_t *s, sol_shm_peer_t *peer)
+{
+    if (SOL_UNLIKELY(s->oversubscribed)) {
+        /* A read-modify-write, so that it and the sleeper's exchange of `sleeping` have an order:
+         * whoever comes second sees what the first published. Pairs with arm() in shm_wait.c. */
+        if (atomic_fetch_or_explicit(&peer->control->sleeping, 0, memory_order_acq_rel) != 0) {
+            sol_shm_wake(peer);
+        }
+        return;
+    }
+    /* Unordered: may miss a rank that is just falling asleep, for whom a nap is 1 ms at most. */
+    if (SOL_UNLIKELY(atomic_load_explicit(&peer->control->sleeping, memory_order_relaxed) != 0)) {
+        sol_shm_wake(peer);
+    }
+}
+
+/* Wait for the next line from `rank`. */
+sol_status_t sol_shm_await_line_slow(sol_shm_t *s, int rank, uint32_t sig);
+static inline sol_status_t sol_shm_await_line(sol_shm_t *s, int rank, uint32_t sig)
+{
+    uint64_t tag;
+    for (uint32_t polls = 0; polls < 64; polls++) {
+        if (SOL_LIKELY(sol_line_peek(&s->peers[rank].in, sig, &tag) == SOL_LINE_VALID)) {
+            return SOL_OK;
+        }
+    }
+    return sol_shm_await_line_slow(s, rank, sig);
+}
+/* Wait for room for `lines` to `rank`. */
+sol_status_t sol_shm_await_room_slow(sol_shm_t *s, int rank, uint32_t lines);
+static inline sol_status_t sol_shm_await_room(sol_shm_t *s, int rank, uint32_t lines)
+{
+    if (SOL_LIKELY(sol_line_room(&s->peers[rank].out, lines) >= lines)) {
+        return SOL_OK;
+    }
+    return sol_shm_await_room_slow(s, rank, lines);
+}
+/* Wait until a staging slot is free. */
+sol_status_t sol_shm_await_slot(sol_shm_t *s, int *slot);
+/* Wait until `rank` has finished reading all that was shown to it directly. */
+sol_status_t sol_shm_await_directs(sol_shm_t *s, int rank);
+
+/* Look, without waiting, for news that end everything: abort here or elsewhere. */
+sol_status_t sol_shm_look(sol_shm_t *s);
+
+/* --------------------------------------------------------------------------- shm_report */
+
+/* Begin and end of a call: what other ranks can see of it. */
+void sol_shm_note_call(sol_shm_t *s, const sol_call_t *call, uint32_t sig);
+static inline void sol_shm_note_end(sol_shm_t *s)
+{
+    atomic_store_explicit(&s->control->finished, s->calls, memory_order_relaxed);
+}
+/* The 32-bit name of a call that all its ranks agree on; never 0. */
+uint32_t sol_shm_signature(const sol_call_t *call);
+/* The same for one pair's part of an all_to_all_v, of `count` elements. */
+uint32_t sol_shm_pair_signature(const sol_call_t *call, size_t count);
+
+/* Make the communicator fail and tell all ranks. Each returns the status. */
+sol_status_t sol_shm_fail(sol_shm_t *s, sol_status_t status, const char *format, ...)
+    SOL_PRINTF(3, 4);
+sol_status_t sol_shm_fail_timeout(sol_shm_t *s, const sol_shm_wait_t *w, uint64_t now_ns);
+sol_status_t sol_shm_fail_gone(sol_shm_t *s, int rank, bool died);
+sol_status_t sol_shm_fail_line(sol_shm_t *s, int rank, uint32_t sig, uint64_t tag);
+sol_status_t sol_shm_fail_story(sol_shm_t *s, uint32_t abort_word);
+/* Any thread: record the story behind the word, without the rest. */
+sol_status_t sol_shm_note_story(sol_shm_t *s, uint32_t abort_word, const char *during);
+sol_status_t sol_shm_fail_aborted(sol_shm_t *s);
+/* Does `rank` show another call under this collective number? Then fails. */
+sol_status_t sol_shm_compare_calls(sol_shm_t *s, int rank);
+/* Put this rank's story where the others read it and end their waits. Any thread. */
+void sol_shm_tell(sol_shm_t *s, sol_status_t status, const char *text);
+
+/* ----------------------------------------------------------------------------- shm_plan */
+
+typedef enum {
+    SOL_SHM_LINES,     /* shm_small: one step */
+    SOL_SHM_LINES_TWO, /* shm_small: two steps */
+    SOL_SHM_SHARED,    /* shm_share */
+    SOL_SHM_STREAMS    /* shm_stream */
+} sol_shm_protocol;
+
+sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes);
+sol_shm_protocol sol_shm_plan(const sol_shm_t *s, const sol_call_t *call);
+sol_status_t sol_shm_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes);
+
+/* ---------------------------------------------------------------------------- protocols */
+
+/* Pointer arithmetic that is defined for NULL + 0 too. */
+static inline unsigned char *sol_shm_at(const void *base, size_t bytes)
+{
+    return (unsigned char *)((uintptr_t)base + bytes);
+}
+
+/* A line of the control channel: a header opens a large transfer, chunks follow where the data is
+ * staged, results where a share is reduced. All carry the signature of their call. */
+typedef struct sol_shm_header {
+    sol_shm_place_t send;   /* where the sender's data is */
+    sol_shm_place_t result; /* where its reduced share will be */
+    uint64_t bytes;
+} sol_shm_header_t;
+
+typedef struct sol_shm_chunk {
+    uint64_t chunk;
+    uint64_t bytes;
+    uint32_t slot;
+    uint32_t staged; /* 0: nothing staged, the share's next round is at `result` */
+} sol_shm_chunk_t;
+
+sol_status_t sol_shm_run_small(sol_shm_t *s, const sol_call_t *call);
+sol_status_t sol_shm_run_small_two(sol_shm_t *s, const sol_call_t *call);
+sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call);
+sol_status_t sol_shm_run_streams(sol_shm_t *s, const sol_call_t *call);
+/* Sends and receives only. */
+sol_status_t sol_shm_run_pairs(sol_shm_t *s, const sol_call_t *calls, size_t ncalls);
+
+/* A communicator of one rank. */
+sol_status_t sol_shm_run_alone(sol_shm_t *s, const sol_call_t *call);
+
+sol_status_t sol_shm_send_lines(sol_shm_t *s, int rank, uint32_t sig, const void *src,
+                                size_t bytes);
+sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst, size_t bytes);
+
+/* --------------------------------------------------------------------------- shm_window */
+
+sol_status_t sol_shm_mem_alloc(sol_comm_t comm, size_t bytes, void **memory);
+sol_status_t sol_shm_mem_free(sol_comm_t comm, void *memory);
+void sol_shm_windows_close(sol_shm_t *s);
+
+/* How peers can reach [memory, memory + bytes) of this rank: by which mode at best. `vm_least`:
+ * from how many bytes on process_vm_readv is worth it. */
+sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes,
+                              size_t vm_least);
+/* Where that is in this address space, or NULL: then only sol_shm_read_place reaches it. */
+const unsigned char *sol_shm_pointer(const sol_shm_t *s, int rank, const sol_shm_place_t *place);
+/* Copy from a peer's place + offset, in pieces, each followed by sol_shm_look. */
+sol_status_t sol_shm_read_place(sol_shm_t *s, int rank, const sol_shm_place_t *place, size_t offset,
+                                void *dst, size_t bytes);
+/* Around reads of a peer's memory: the owner, if it fails, waits for the end before it returns. */
+sol_status_t sol_shm_read_begin(sol_shm_t *s, int rank);
+sol_status_t sol_shm_read_end(sol_shm_t *s, int rank);
+/* Tell the owner that one exposure has been read to its end. */
+void sol_shm_directs_done(sol_shm_t *s, int rank);
+/* Called on failure: wait (bounded) until no thread of this process reads this rank's memory. */
+void sol_shm_readers_leave(sol_shm_t *s);
+
+#endif

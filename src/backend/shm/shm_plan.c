@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shm_plan.c: which protocol a call takes. A function of the call's name, count
+ * and type and of rank 0's limits alone, so that all ranks choose alike; how a
+ * rank's own buffer is reached (place, staging) is its own affair and travels
+ * in headers. The limits were measured: bench/NOTES.md, "CPU ranks".
+ *
+ *     variable                     what it sets                             default (2 / n ranks)
+ *     SOLCCL_CPU_PROTOCOL          auto, line (as long as it fits), staged (no lines, no direct
+ *                                  reads), direct (no lines, direct reads at any size)
+ *     SOLCCL_CPU_LINE_BYTES        largest message of a pair by lines
+ *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
+ *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
+ *     SOLCCL_CPU_VM_BYTES          smallest transfer read by process_vm_readv
+ *     SOLCCL_CPU_VM_REDUCE_BYTES   the same for a share of a reduction
+ *     SOLCCL_CPU_ROUND_BYTES       part of a share reduced in one round
+ *     SOLCCL_CPU_PIECE_BYTES       direct read between two looks at the owner
+ *     SOLCCL_CPU_STREAM_BYTES      copies from here on pass by the cache
+ *     SOLCCL_CPU_SPIN              polls before the clock is read
+ */
+#include "backend/shm/shm.h"
+
+#include <stdio.h>
+
+enum { AUTO, LINE, STAGED, DIRECT };
+
+static void default_limits(sol_shm_t *s)
+{
+    size_t peers = (size_t)(s->nranks > 1 ? s->nranks - 1 : 1);
+    s->limits = (sol_shm_limits_t){
+        .line = 8192,
+        .one_shot = s->nranks <= 2 ? 16384 : 16384 / peers,
+        .two_shot = s->nranks <= 2 ? 0 : 32768,
+        .vm_read = 16384,
+        .vm_reduce = 65536,
+        .round = 65536,
+        .piece = 262144,
+        .stream = (size_t)8 << 20,
+    };
+}
+
+static void force_protocol(sol_shm_t *s, int protocol)
+{
+    switch (protocol) {
+    case LINE: /* use_caps in shm_open.c cuts them to what a pipe holds */
+        s->limits.line = s->limits.one_shot = s->limits.two_shot = (size_t)1 << 30;
+        break;
+    case STAGED:
+        s->direct = false;
+        s->limits.line = s->limits.one_shot = s->limits.two_shot = 0;
+        break;
+    case DIRECT:
+        s->limits.line = s->limits.one_shot = s->limits.two_shot = 0;
+        s->limits.vm_read = s->limits.vm_reduce = 0;
+        break;
+    default:
+        break;
+    }
+}
+
+sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
+{
+    static const char *const protocols[] = {"auto", "line", "staged", "direct", NULL};
+    struct {
+        const char *name;
+        size_t *value, least;
+    } sizes[] = {
+        {"SOLCCL_CPU_LINE_BYTES", &s->limits.line, 0},
+        {"SOLCCL_CPU_ONE_SHOT_BYTES", &s->limits.one_shot, 0},
+        {"SOLCCL_CPU_TWO_SHOT_BYTES", &s->limits.two_shot, 0},
+        {"SOLCCL_CPU_VM_BYTES", &s->limits.vm_read, 0},
+        {"SOLCCL_CPU_VM_REDUCE_BYTES", &s->limits.vm_reduce, 0},
+        {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
+        {"SOLCCL_CPU_PIECE_BYTES", &s->limits.piece, SOL_CACHE_LINE},
+        {"SOLCCL_CPU_STREAM_BYTES", &s->limits.stream, 0},
+    };
+    int protocol = AUTO;
+    long spin = 2000;
+    default_limits(s);
+    s->isa = sol_isa_best();
+    s->direct = true;
+    sol_status_t status =
+        sol_env_choice("SOLCCL_CPU_PROTOCOL", protocols, &protocol, why, why_bytes);
+    if (status == SOL_OK) {
+        force_protocol(s, protocol);
+        status = sol_env_int("SOLCCL_CPU_SPIN", 0, 1000000, &spin, why, why_bytes);
+    }
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && status == SOL_OK; i++) {
+        status = sol_env_size(sizes[i].name, sizes[i].least, (size_t)1 << 40, sizes[i].value, why,
+                              why_bytes);
+    }
+    s->spin = (uint32_t)spin;
+    return status;
+}
+
+static sol_shm_protocol plan_all_reduce(const sol_shm_t *s, size_t bytes)
+{
+    if (bytes <= s->limits.one_shot) {
+        return SOL_SHM_LINES;
+    }
+    return bytes <= s->limits.two_shot ? SOL_SHM_LINES_TWO : SOL_SHM_SHARED;
+}
+
+sol_shm_protocol sol_shm_plan(const sol_shm_t *s, const sol_call_t *call)
+{
+    size_t bytes = call->count * sol_dtype_size(call->dtype);
+    if (call->func == SOL_FUNC_ALL_TO_ALL_V) {
+        return SOL_SHM_STREAMS;
+    }
+    if (call->func == SOL_FUNC_BARRIER || call->count == 0) {
+        return SOL_SHM_LINES;
+    }
+    switch (call->func) {
+    case SOL_FUNC_ALL_REDUCE:
+        return plan_all_reduce(s, bytes);
+    case SOL_FUNC_REDUCE:
+    case SOL_FUNC_REDUCE_SCATTER:
+        return bytes <= s->limits.line ? SOL_SHM_LINES : SOL_SHM_SHARED;
+    default:
+        return bytes <= s->limits.line ? SOL_SHM_LINES : SOL_SHM_STREAMS;
+    }
+}
+
+/* ------------------------------------------------------------------------------- explain */
+
+static const char *reach(const sol_shm_t *s, bool worth)
+{
+    if (!s->direct) {
+        return "through staging slots (direct reads are switched off)";
+    }
+    if (s->all_threads) {
+        return "read where they lie (the ranks are threads of one process)";
+    }
+    if (s->vm_readable && worth) {
+        return "read where they lie (mapped if from sol_mem_alloc, else by process_vm_readv)";
+    }
+    return s->vm_readable
+               ? "read where they lie if from sol_mem_alloc, else through staging slots (too short "
+                 "for process_vm_readv)"
+               : "read where they lie if from sol_mem_alloc, else through staging slots "
+                 "(process_vm_readv is not allowed between these processes)";
+}
+
+sol_status_t sol_shm_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes)
+{
+    const sol_shm_t *s = comm->state;
+    size_t size = call->count * sol_dtype_size(call->dtype);
+    const sol_shm_limits_t *l = &s->limits;
+    if (s->nranks == 1) {
+        snprintf(text, bytes, "local: one rank, nothing is sent");
+        return SOL_OK;
+    }
+    switch (sol_shm_plan(s, call)) {
+    case SOL_SHM_LINES:
+        snprintf(text, bytes,
+                 "line: %zu self-validating cache lines to each peer, one one-way latency, no "
+                 "barrier; taken to %zu bytes, where bytes cost more than the latency",
+                 sol_line_count(size), call->func == SOL_FUNC_ALL_REDUCE ? l->one_shot : l->line);
+        break;
+    case SOL_SHM_LINES_TWO:
+        snprintf(text, bytes,
+                 "line, two steps: each rank reduces 1/%d and pushes the result; two latencies "
+                 "but 2/%d of the bytes; taken from %zu to %zu bytes",
+                 s->nranks, s->nranks, l->one_shot + 1, l->two_shot);
+        break;
+    case SOL_SHM_SHARED: {
+        bool block = call->func == SOL_FUNC_REDUCE_SCATTER;
+        size_t share = block ? size : size / (size_t)s->nranks;
+        snprintf(text, bytes,
+                 "shared: each rank reduces one share of %zu bytes in rounds of %zu (%s); "
+                 "contributions are %s",
+                 share, l->round, sol_isa_name(s->isa), reach(s, share >= l->vm_reduce));
+        break;
+    }
+    default:
+        snprintf(text, bytes,
+                 "stream: %zu bytes a pair, all pairs progressed together; they are %s", size,
+                 reach(s, size >= l->vm_read));
+        break;
+    }
+    return SOL_OK;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shm_report.c: what went wrong, in words, on every rank. A rank shows each of
+ * its calls in its control page (a few stores to a line that nobody else reads
+ * as long as all is well); who waits or finds a strange line looks there.
+ *
+ * A failing rank writes its story into its own page once, then sets the abort
+ * word of every peer, if none was set before, and wakes it. A rank that fails
+ * because of a story passes on where the story is, not a story about a story.
+ */
+#include "backend/shm/shm.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---------------------------------------------------------------------------- signatures */
+
+static uint64_t mix(uint64_t h, uint64_t value)
+{
+    h = (h ^ value) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 29;
+}
+
+static uint32_t fold(uint64_t h)
+{
+    return (uint32_t)(h >> 32) | 1u; /* a zero tag must stay invalid */
+}
+
+static uint64_t what_of(const sol_call_t *call)
+{
+    return (uint64_t)call->func | (uint64_t)call->dtype << 8 | (uint64_t)call->reduction.op << 16 |
+           (uint64_t)call->reduction.premul << 24 | (uint64_t)(uint32_t)call->root << 32;
+}
+
+static bool reduces(sol_func_t func)
+{
+    return func == SOL_FUNC_ALL_REDUCE || func == SOL_FUNC_REDUCE_SCATTER ||
+           func == SOL_FUNC_REDUCE;
+}
+
+static bool has_root(sol_func_t func)
+{
+    return func == SOL_FUNC_BROADCAST || func == SOL_FUNC_REDUCE || func == SOL_FUNC_GATHER ||
+           func == SOL_FUNC_SCATTER;
+}
+
+static bool is_pair(sol_func_t func)
+{
+    return func == SOL_FUNC_SEND || func == SOL_FUNC_RECV;
+}
+
+/* What the ranks of a call have to agree on, packed. A send and its receive are one thing. */
+static uint64_t common_of(const sol_call_t *call)
+{
+    uint64_t func = (uint64_t)(call->func == SOL_FUNC_RECV ? SOL_FUNC_SEND : call->func);
+    uint64_t common = func | (uint64_t)call->dtype << 8;
+    if (reduces(call->func)) {
+        common |= (uint64_t)call->reduction.op << 16 | (uint64_t)call->reduction.premul << 24;
+    }
+    if (has_root(call->func)) {
+        common |= (uint64_t)(uint32_t)call->root << 32;
+    }
+    return call->func == SOL_FUNC_BARRIER ? func : common;
+}
+
+uint32_t sol_shm_signature(const sol_call_t *call)
+{
+    bool counted = call->func != SOL_FUNC_BARRIER && call->func != SOL_FUNC_ALL_TO_ALL_V;
+    return fold(mix(mix(1, common_of(call)), counted ? call->count : 0));
+}
+
+uint32_t sol_shm_pair_signature(const sol_call_t *call, size_t count)
+{
+    return fold(mix(mix(2, common_of(call)), count));
+}
+
+/* ------------------------------------------------------------------------ showing a call */
+
+void sol_shm_note_call(sol_shm_t *s, const sol_call_t *call, uint32_t sig)
+{
+    uint64_t index = ++s->calls;
+    uint64_t collective = is_pair(call->func) ? 0 : ++s->collectives;
+    sol_shm_note_t *note = &s->control->notes[index % SOL_SHM_CALLS];
+    s->call = call;
+    s->sig = sig;
+    atomic_store_explicit(&note->index, 0, memory_order_relaxed);
+    /* release on each: who sees a new field has an index of 0 or the new one to see too */
+    atomic_store_explicit(&note->collective, collective, memory_order_release);
+    atomic_store_explicit(&note->sequence, call->sequence, memory_order_release);
+    atomic_store_explicit(&note->count, call->count, memory_order_release);
+    atomic_store_explicit(&note->what, what_of(call), memory_order_release);
+    atomic_store_explicit(&note->sig, sig, memory_order_release);
+    atomic_store_explicit(&note->index, index, memory_order_release);
+    atomic_store_explicit(&s->control->started, index, memory_order_release);
+}
+
+/* A copy of a note of a peer's. */
+typedef struct shown {
+    uint64_t index, collective;
+    uint32_t sig;
+    sol_call_t call;
+} shown_t;
+
+static bool read_note(const sol_shm_peer_t *peer, unsigned slot, shown_t *shown)
+{
+    const sol_shm_note_t *note = &peer->control->notes[slot % SOL_SHM_CALLS];
+    shown->index = atomic_load_explicit(&note->index, memory_order_acquire);
+    shown->collective = atomic_load_explicit(&note->collective, memory_order_acquire);
+    shown->call = (sol_call_t){
+        .sequence = atomic_load_explicit(&note->sequence, memory_order_acquire),
+        .count = atomic_load_explicit(&note->count, memory_order_acquire),
+    };
+    uint64_t what = atomic_load_explicit(&note->what, memory_order_acquire);
+    shown->sig = atomic_load_explicit(&note->sig, memory_order_acquire);
+    shown->call.func = (sol_func_t)(what & 0xff);
+    shown->call.dtype = (sol_dtype_t)(what >> 8 & 0xff);
+    shown->call.reduction.op = (sol_redop_t)(what >> 16 & 0xff);
+    shown->call.reduction.premul = (what >> 24 & 1) != 0;
+    shown->call.root = (int)(uint32_t)(what >> 32);
+    return shown->index != 0 &&
+           atomic_load_explicit(&note->index, memory_order_acquire) == shown->index;
+}
+
+/* The peer's call with this signature, the latest one; else with this collective number. */
+static bool find_note(const sol_shm_peer_t *peer, uint32_t sig, uint64_t collective, shown_t *best)
+{
+    bool found = false;
+    for (unsigned slot = 0; slot < SOL_SHM_CALLS; slot++) {
+        shown_t shown;
+        if (!read_note(peer, slot, &shown)) {
+            continue;
+        }
+        bool match = collective != 0 ? shown.collective == collective : shown.sig == sig;
+        if (match && (!found || shown.index > best->index)) {
+            *best = shown;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* "which is at all_reduce #11 (...)", for a rank that does not come. */
+static void describe_whereabouts(const sol_shm_peer_t *peer, char *text, size_t bytes)
+{
+    uint64_t started = atomic_load_explicit(&peer->control->started, memory_order_acquire);
+    uint64_t finished = atomic_load_explicit(&peer->control->finished, memory_order_relaxed);
+    char call[256];
+    shown_t shown;
+    if (started == 0) {
+        snprintf(text, bytes, "which has not called anything yet");
+    } else if (!read_note(peer, (unsigned)(started % SOL_SHM_CALLS), &shown)) {
+        snprintf(text, bytes, "which goes on with other calls");
+    } else {
+        sol_call_describe(&shown.call, call, sizeof(call));
+        snprintf(text, bytes, "which %s %s", finished >= started ? "has last completed" : "is at",
+                 call);
+    }
+}
+
+/* ------------------------------------------------------------------------------- failing */
+
+static void raise_all(sol_shm_t *s, uint32_t word)
+{
+    for (int r = 0; r < s->nranks; r++) {
+        uint32_t none = 0;
+        /* release: the story is whole before the word; pairs with the acquire in sol_shm_look */
+        atomic_compare_exchange_strong_explicit(&s->peers[r].control->abort_word, &none, word,
+                                                memory_order_acq_rel, memory_order_relaxed);
+        sol_shm_wake(&s->peers[r]);
+    }
+}
+
+void sol_shm_tell(sol_shm_t *s, sol_status_t status, const char *text)
+{
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&s->control->story_state, &none, 1)) {
+        return;
+    }
+    atomic_store_explicit(&s->control->story_status, (int)status, memory_order_relaxed);
+    snprintf(s->control->story, sizeof(s->control->story), "%s", text);
+    atomic_store_explicit(&s->control->story_state, 2, memory_order_release);
+    raise_all(s, 1u + (uint32_t)s->rank);
+}
+
+sol_status_t sol_shm_fail(sol_shm_t *s, sol_status_t status, const char *format, ...)
+{
+    char text[SOL_ERROR_TEXT - 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    sol_comm_fail(s->comm, status, "%s", text);
+    sol_shm_tell(s, status, text);
+    sol_shm_readers_leave(s);
+    return status;
+}
+
+static void describe_own(const sol_shm_t *s, char *text, size_t bytes)
+{
+    if (s->call == NULL) {
+        snprintf(text, bytes, "set-up");
+        return;
+    }
+    sol_call_describe(s->call, text, bytes);
+}
+
+sol_status_t sol_shm_fail_timeout(sol_shm_t *s, const sol_shm_wait_t *w, uint64_t now_ns)
+{
+    char own[256], where[320];
+    int rank = __builtin_ctzll(w->ranks);
+    describe_own(s, own, sizeof(own));
+    describe_whereabouts(&s->peers[rank], where, sizeof(where));
+    return sol_shm_fail(s, SOL_ERR_TIMEOUT, "%s: waited %.1f s for rank %d (pid %d), %s", own,
+                        (double)(now_ns - w->started_ns) * 1e-9, rank, s->peers[rank].pid, where);
+}
+
+sol_status_t sol_shm_fail_gone(sol_shm_t *s, int rank, bool died)
+{
+    char own[256], where[320];
+    describe_own(s, own, sizeof(own));
+    describe_whereabouts(&s->peers[rank], where, sizeof(where));
+    return sol_shm_fail(s, SOL_ERR_PEER, "%s: rank %d (pid %d), %s, %s", own, rank,
+                        s->peers[rank].pid, where,
+                        died ? "is gone: its process ended" : "has destroyed its communicator");
+}
+
+static const char *pair_story(const sol_shm_t *s, int rank, char *text, size_t bytes)
+{
+    const sol_shm_control_t *control = s->peers[rank].control;
+    text[0] = '\0';
+    if (s->call != NULL && s->call->func == SOL_FUNC_ALL_TO_ALL_V &&
+        atomic_load_explicit(&control->pairs_index, memory_order_acquire) != 0) {
+        uint64_t count = atomic_load_explicit(&control->pair_counts[s->rank], memory_order_relaxed);
+        snprintf(text, bytes,
+                 ": sendcounts[%d] of rank %d is %" PRIu64 ", recvcounts[%d] of rank %d is %zu",
+                 s->rank, rank, count, rank, s->rank, s->call->recvcounts[rank]);
+    }
+    return text;
+}
+
+sol_status_t sol_shm_fail_line(sol_shm_t *s, int rank, uint32_t sig, uint64_t tag)
+{
+    char own[256], other[256], pair[160];
+    shown_t shown;
+    describe_own(s, own, sizeof(own));
+    bool found = find_note(&s->peers[rank], (uint32_t)tag, 0, &shown);
+    if (!found && s->call != NULL && s->call->func == SOL_FUNC_ALL_TO_ALL_V) {
+        found = find_note(&s->peers[rank], 0, s->collectives, &shown);
+    }
+    if (found) {
+        sol_call_describe(&shown.call, other, sizeof(other));
+    } else {
+        snprintf(other, sizeof(other), "something else (signature %08x, expected %08x)",
+                 (unsigned)(uint32_t)tag, (unsigned)sig);
+    }
+    return sol_shm_fail(s, SOL_ERR_MISMATCH, "rank %d called %s where rank %d called %s%s", rank,
+                        other, s->rank, own, pair_story(s, rank, pair, sizeof(pair)));
+}
+
+sol_status_t sol_shm_compare_calls(sol_shm_t *s, int rank)
+{
+    shown_t shown;
+    if (s->call == NULL || is_pair(s->call->func) ||
+        !find_note(&s->peers[rank], 0, s->collectives, &shown) || shown.sig == s->sig) {
+        return SOL_OK;
+    }
+    char own[256], other[256];
+    describe_own(s, own, sizeof(own));
+    sol_call_describe(&shown.call, other, sizeof(other));
+    return sol_shm_fail(s, SOL_ERR_MISMATCH, "rank %d called %s where rank %d called %s", rank,
+                        other, s->rank, own);
+}
+
+sol_status_t sol_shm_note_story(sol_shm_t *s, uint32_t abort_word, const char *during)
+{
+    int rank = (int)abort_word - 1;
+    const sol_shm_control_t *control = s->peers[rank].control;
+    /* acquire: pairs with the release in sol_shm_tell (the word came after it) */
+    bool told = atomic_load_explicit(&control->story_state, memory_order_acquire) == 2;
+    int code =
+        told ? atomic_load_explicit(&control->story_status, memory_order_relaxed) : SOL_ERR_PEER;
+    sol_status_t status = SOL_ERR_PEER;
+    if (code == SOL_ERR_ABORTED || code == SOL_ERR_TIMEOUT || code == SOL_ERR_MISMATCH) {
+        status = (sol_status_t)code;
+    }
+    return sol_comm_fail(s->comm, status, "%s: rank %d reported: %.600s", during, rank,
+                         told ? control->story : "a failure");
+}
+
+sol_status_t sol_shm_fail_story(sol_shm_t *s, uint32_t abort_word)
+{
+    char own[256];
+    describe_own(s, own, sizeof(own));
+    sol_status_t status = sol_shm_note_story(s, abort_word, own);
+    raise_all(s, abort_word);
+    sol_shm_readers_leave(s);
+    return status;
+}
+
+sol_status_t sol_shm_fail_aborted(sol_shm_t *s)
+{
+    char own[256];
+    describe_own(s, own, sizeof(own));
+    return sol_shm_fail(s, SOL_ERR_ABORTED, "%s: sol_comm_abort was called on rank %d", own,
+                        s->rank);
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shm_small.c: collectives whose data travels in lines. Everybody pushes what
+ * others need, then polls for what it needs: one one-way latency, no barrier.
+ *
+ *     rank 0:  push x0 -> 1, 2      poll x1, x2     result
+ *     rank 1:  push x1 -> 2, 0      poll x2, x0     result      (start at rank + 1)
+ *
+ * Pushing before polling cannot deadlock. Take the rank that is furthest
+ * behind, in call k: all others have completed every call before k, so they
+ * have read all that this rank sent before k, and its pipes have at least 7/8
+ * of a ring of room (the quota of line.h): more than the 3/4 that a message
+ * may take (shm_open.c). So it can always push, and complete.
+ *
+ * In place: all that is read from a buffer is pushed before it is written.
+ */
+#include "backend/shm/shm.h"
+#include "coll/shares.h"
+
+/* ------------------------------------------------------------------------------- lines */
+
+/* Whole lines of a message; the caller has made sure of room. */
+static inline void push_message(sol_line_out_t *out, uint32_t sig, const unsigned char *src,
+                                size_t bytes)
+{
+    while (bytes > SOL_LINE_PAYLOAD) {
+        sol_line_warm(out, 8);
+        sol_line_push(out, sig, src, SOL_LINE_PAYLOAD);
+        src += SOL_LINE_PAYLOAD;
+        bytes -= SOL_LINE_PAYLOAD;
+    }
+    sol_line_push(out, sig, src, bytes);
+}
+
+sol_status_t sol_shm_send_lines(sol_shm_t *s, int rank, uint32_t sig, const void *src, size_t bytes)
+{
+    sol_shm_peer_t *peer = &s->peers[rank];
+    sol_status_t status = sol_shm_await_room(s, rank, (uint32_t)sol_line_count(bytes));
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        return status;
+    }
+    push_message(&peer->out, sig, src, bytes);
+    sol_shm_ring(s, peer);
+    return SOL_OK;
+}
+
+sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst, size_t bytes)
+{
+    sol_shm_peer_t *peer = &s->peers[rank];
+    unsigned char *to = dst;
+    for (;;) {
+        sol_status_t status = sol_shm_await_line(s, rank, sig);
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+        const unsigned char *payload = sol_line_payload(&peer->in);
+        size_t part = bytes < SOL_LINE_PAYLOAD ? bytes : SOL_LINE_PAYLOAD;
+        sol_line_copy(to, payload, part);
+        sol_line_pop(&peer->in);
+        bytes -= part;
+        if (bytes == 0) {
+            break;
+        }
+        to += part;
+    }
+    if (sol_line_tell_some(&peer->in)) {
+        sol_shm_ring(s, peer);
+    }
+    return SOL_OK;
+}
+
+static inline void copy_bytes(void *dst, const void *src, size_t bytes)
+{
+    if (bytes > 0 && dst != src) {
+        memcpy(dst, src, bytes);
+    }
+}
+
+/* -------------------------------------------------------------------------- reductions */
+
+/* This rank's contribution: the buffer, or its scaled copy in this rank's scratch. */
+static const void *contribution(sol_shm_t *s, const sol_call_t *call, const void *send,
+                                size_t count)
+{
+    if (SOL_LIKELY(!call->reduction.premul)) {
+        return send;
+    }
+    unsigned char *scaled = s->scratch + s->scratch_bytes * (size_t)s->rank;
+    s->scale[call->dtype](scaled, send, call->reduction.scalar.immediate, count);
+    return scaled;
+}
+
+/* Receive every peer's `bytes` and reduce with `own`. A message of one line is reduced where it
+ * lies; its slot is given back afterwards. */
+static sol_status_t gather_and_reduce(sol_shm_t *s, const sol_call_t *call, const void *own,
+                                      void *dst, size_t count, size_t bytes)
+{
+    const void *srcs[SOL_MAX_RANKS];
+    bool one_line = bytes <= SOL_LINE_PAYLOAD;
+    srcs[s->rank] = own;
+    for (int step = 1; step < s->nranks; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        sol_status_t status;
+        if (one_line) {
+            status = sol_shm_await_line(s, rank, s->sig);
+            srcs[rank] = sol_line_payload(&s->peers[rank].in);
+        } else {
+            unsigned char *area = s->scratch + s->scratch_bytes * (size_t)rank;
+            status = sol_shm_recv_lines(s, rank, s->sig, area, bytes);
+            srcs[rank] = area;
+        }
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+    }
+    if (count > 0) {
+        s->reduce[call->dtype][call->reduction.op](dst, srcs, s->nranks, count);
+    }
+    for (int rank = 0; one_line && rank < s->nranks; rank++) {
+        if (rank != s->rank) {
+            sol_line_pop(&s->peers[rank].in);
+            if (sol_line_tell_some(&s->peers[rank].in)) {
+                sol_shm_ring(s, &s->peers[rank]);
+            }
+        }
+    }
+    return SOL_OK;
+}
+
+static sol_status_t push_all(sol_shm_t *s, const void *src, size_t bytes)
+{
+    for (int step = 1; step < s->nranks; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        sol_status_t status = sol_shm_send_lines(s, rank, s->sig, src, bytes);
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+    }
+    return SOL_OK;
+}
+
+static sol_status_t all_reduce(sol_shm_t *s, const sol_call_t *call, size_t size)
+{
+    const void *own = contribution(s, call, call->send, call->count);
+    sol_status_t status = push_all(s, own, call->count * size);
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        return status;
+    }
+    return gather_and_reduce(s, call, own, call->recv, call->count, call->count * size);
+}
+
+static sol_status_t reduce(sol_shm_t *s, const sol_call_t *call, size_t size)
+{
+    const void *own = contribution(s, call, call->send, call->count);
+    if (s->rank != call->root) {
+        return sol_shm_send_lines(s, call->root, s->sig, own, call->count * size);
+    }
+    return gather_and_reduce(s, call, own, call->recv, call->count, call->count * size);
+}
+
+/* Each block is scaled just before it is pushed: one area of scratch is enough. */
+static sol_status_t reduce_scatter(sol_shm_t *s, const sol_call_t *call, size_t size)
+{
+    size_t bytes = call->count * size;
+    for (int step = 1; step < s->nranks; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        const void *block =
+            contribution(s, call, sol_shm_at(call->send, bytes * (size_t)rank), call->count);
+        sol_status_t status = sol_shm_send_lines(s, rank, s->sig, block, bytes);
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+    }
+    const void *own =
+        contribution(s, call, sol_shm_at(call->send, bytes * (size_t)s->rank), call->count);
+    return gather_and_reduce(s, call, own, call->recv, call->count, bytes);
+}
+
+/* ------------------------------------------------------------------------------ copies */
+
+/* Receive a block from every peer to recv + rank * bytes. */
+static sol_status_t recv_blocks(sol_shm_t *s, void *recv, size_t bytes)
+{
+    for (int step = 1; step < s->nranks; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        void *to = sol_shm_at(recv, bytes * (size_t)rank);
+        sol_status_t status = sol_shm_recv_lines(s, rank, s->sig, to, bytes);
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+    }
+    return SOL_OK;
+}
+
+static sol_status_t push_blocks(sol_shm_t *s, const void *send, size_t bytes)
+{
+    for (int step = 1; step < s->nranks; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        sol_status_t status =
+            sol_shm_send_lines(s, rank, s->sig, sol_shm_at(send, bytes * (size_t)rank), bytes);
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+    }
+    return SOL_OK;
+}
+
+static sol_status_t all_gather(sol_shm_t *s, const sol_call_t *call, size_t bytes)
+{
+    sol_status_t status = push_all(s, call->send, bytes);
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        return status;
+    }
+    copy_bytes(sol_shm_at(call->recv, bytes * (size_t)s->rank), call->send, bytes);
+    return recv_blocks(s, call->recv, bytes);
+}
+
+static sol_status_t all_to_all(sol_shm_t *s, const sol_call_t *call, size_t bytes)
+{
+    sol_status_t status = push_blocks(s, call->send, bytes);
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        return status;
+    }
+    size_t own = bytes * (size_t)s->rank;
+    copy_bytes(sol_shm_at(call->recv, own), sol_shm_at(call->send, own), bytes);
+    return recv_blocks(s, call->recv, bytes);
+}
+
+static sol_status_t broadcast(sol_shm_t *s, const sol_call_t *call, size_t bytes)
+{
+    if (s->rank != call->root) {
+        return sol_shm_recv_lines(s, call->root, s->sig, call->recv, bytes);
+    }
+    sol_status_t status = push_all(s, call->send, bytes);
+    copy_bytes(call->recv, call->send, bytes);
+    return status;
+}
+
+static sol_status_t gather(sol_shm_t *s, const sol_call_t *call, size_t bytes)
+{
+    if (s->rank != call->root) {
+        return sol_shm_send_lines(s, call->root, s->sig, call->send, bytes);
+    }
+    copy_bytes(sol_shm_at(call->recv, bytes * (size_t)s->rank), call->send, bytes);
+    return recv_blocks(s, call->recv, bytes);
+}
+
+static sol_status_t scatter(sol_shm_t *s, const sol_call_t *call, size_t bytes)
+{
+    if (s->rank != call->root) {
+        return sol_shm_recv_lines(s, call->root, s->sig, call->recv, bytes);
+    }
+    sol_status_t status = push_blocks(s, call->send, bytes);
+    copy_bytes(call->recv, sol_shm_at(call->send, bytes * (size_t)s->rank), bytes);
+    return status;
+}
+
+static sol_status_t barrier(sol_shm_t *s)
+{
+    sol_status_t status = push_all(s, NULL, 0);
+    for (int step = 1; step < s->nranks && status == SOL_OK; step++) {
+        status = sol_shm_recv_lines(s, sol_ring_next(s->rank, step, s->nranks), s->sig, NULL, 0);
+    }
+    return status;
+}
+
+sol_status_t sol_shm_run_small(sol_shm_t *s, const sol_call_t *call)
+{
+    size_t size = sol_dtype_size(call->dtype);
+    switch (call->func) {
+    case SOL_FUNC_ALL_REDUCE:
+        return all_reduce(s, call, size);
+    case SOL_FUNC_REDUCE:
+        return reduce(s, call, size);
+    case SOL_FUNC_REDUCE_SCATTER:
+        return reduce_scatter(s, call, size);
+    case SOL_FUNC_ALL_GATHER:
+        return all_gather(s, call, call->count * size);
+    case SOL_FUNC_ALL_TO_ALL:
+        return all_to_all(s, call, call->count * size);
+    case SOL_FUNC_BROADCAST:
+        return broadcast(s, call, call->count * size);
+    case SOL_FUNC_GATHER:
+        return gather(s, call, call->count * size);
+    case SOL_FUNC_SCATTER:
+        return scatter(s, call, call->count * size);
+    case SOL_FUNC_SEND:
+        return sol_shm_send_lines(s, call->root, s->sig, call->send, call->count * size);
+    case SOL_FUNC_RECV:
+        return sol_shm_recv_lines(s, call->root, s->sig, call->recv, call->count * size);
+    case SOL_FUNC_BARRIER:
+        return barrier(s);
+    default:
+        return sol_shm_fail(s, SOL_ERR_INTERNAL, "%s has no protocol over lines",
+                            sol_func_name(call->func));
+    }
+}
+
+/* ------------------------------------------------------------- all_reduce in two steps
+ *
+ * Each rank reduces one share and pushes the result: 2 * (n-1)/n of the data a rank instead of
+ * n - 1 times it, for one latency more. The shares of n <= 2 gain nothing by it. */
+
+static sol_status_t push_shares(sol_shm_t *s, const sol_call_t *call, size_t size)
+{
+    for (int step = 1; step < s->nranks; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        sol_range_t share = sol_share(call->count, 1, s->nranks, rank);
+        size_t count = sol_range_count(share);
+        const void *part = contribution(s, call, sol_shm_at(call->send, share.begin * size), count);
+        sol_status_t status = sol_shm_send_lines(s, rank, s->sig, part, count * size);
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+    }
+    return SOL_OK;
+}
+
+sol_status_t sol_shm_run_small_two(sol_shm_t *s, const sol_call_t *call)
+{
+    size_t size = sol_dtype_size(call->dtype);
+    sol_status_t status = push_shares(s, call, size);
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        return status;
+    }
+    sol_range_t share = sol_share(call->count, 1, s->nranks, s->rank);
+    size_t count = sol_range_count(share);
+    unsigned char *result = sol_shm_at(call->recv, share.begin * size);
+    const void *own = contribution(s, call, sol_shm_at(call->send, share.begin * size), count);
+    status = gather_and_reduce(s, call, own, result, count, count * size);
+    if (status == SOL_OK) {
+        status = push_all(s, result, count * size);
+    }
+    for (int step = 1; step < s->nranks && status == SOL_OK; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        sol_range_t theirs = sol_share(call->count, 1, s->nranks, rank);
+        unsigned char *to = sol_shm_at(call->recv, theirs.begin * size);
+        status = sol_shm_recv_lines(s, rank, s->sig, to, sol_range_count(theirs) * size);
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------- one rank, no peer */
+
+sol_status_t sol_shm_run_alone(sol_shm_t *s, const sol_call_t *call)
+{
+    size_t size = sol_dtype_size(call->dtype);
+    const void *src = call->send;
+    switch (call->func) {
+    case SOL_FUNC_ALL_REDUCE:
+    case SOL_FUNC_REDUCE:
+    case SOL_FUNC_REDUCE_SCATTER:
+        if (call->count == 0) {
+            return SOL_OK;
+        }
+        if (call->reduction.premul) {
+            s->scale[call->dtype](call->recv, src, call->reduction.scalar.immediate, call->count);
+            src = call->recv;
+        }
+        s->reduce[call->dtype][call->reduction.op](call->recv, &src, 1, call->count);
+        return SOL_OK;
+    case SOL_FUNC_ALL_TO_ALL_V:
+        copy_bytes(sol_shm_at(call->recv, call->recvdispls[0] * size),
+                   sol_shm_at(call->send, call->senddispls[0] * size), call->sendcounts[0] * size);
+        return SOL_OK;
+    case SOL_FUNC_BARRIER:
+        return SOL_OK;
+    default:
+        copy_bytes(call->recv, src, call->count * size);
+        return SOL_OK;
+    }
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * staging.h: the large slots in a rank's own shared memory, through which it
+ * shows data to any set of readers. Bookkeeping only: the data is copied by the
+ * caller, chunks are announced by lines (line.h), and nothing here waits.
+ *
+ * One writer (the owner), up to 64 readers. A chunk is the content of one slot
+ * for one time. Chunks are numbered from a seed, 64 bits wide; a line tells the
+ * reader (chunk, slot).
+ *
+ *     owner:   find slot -> copy in -> line (chunk c, slot) to each reader --.      slot free again
+ *     reader:                          line(acquire) <-----------------------'           ^
+ *                                      read slot ... done[owner](release) = c + 1 -------'
+ *
+ * Invariants
+ *  - done[owner] of a reader says: every chunk below it that was addressed to me, I have read.
+ *    A reader takes the chunks of one owner in ascending order.
+ *  - The owner remembers the chunk and the set of readers of each slot, and refills it only when
+ *    each of them has done > that chunk (acquire). Ranks outside the set are never waited for, so
+ *    rooted operations and pairs need no help from others.
+ *  - Any free slot may be taken, not the next in a circle: a reader that is slow holds its own
+ *    slots and no others. With at least as many slots as readers, and no reader given more than
+ *    its part (sol_staging_held), a transfer can always go on.
+ *
+ * Wrap-around: 64-bit numbers compared by signed difference; at 10^9 chunks a second that is 292
+ * years. The tests start the count near 2^32 because the seed is shared with line.h.
+ *
+ * Abort: nothing to undo; both sides unmap.
+ */
+#ifndef SOL_PROTO_STAGING_H
+#define SOL_PROTO_STAGING_H
+
+#include "base/base.h"
+
+#include <stdatomic.h>
+
+#define SOL_STAGING_MAX_SLOTS 64u
+
+typedef struct sol_staging {
+    unsigned char *base;
+    size_t slot_bytes;
+    unsigned count; /* slots */
+    unsigned hint;  /* where to look first */
+    uint64_t next;  /* number of the next chunk */
+    struct {
+        uint64_t chunk;
+        uint64_t readers; /* bit r: rank r was told of it and may not have read it yet */
+    } slots[SOL_STAGING_MAX_SLOTS];
+} sol_staging_t;
+
+/* Has a reader whose done counter is `done` read `chunk`? */
+static inline bool sol_staging_is_read(uint64_t done, uint64_t chunk)
+{
+    return (int64_t)(done - chunk) > 0;
+}
+
+/* Readers that `slot` still waits for, after looking at `done[r]` of each. */
+static inline uint64_t sol_staging_pending(sol_staging_t *staging, unsigned slot,
+                                           const _Atomic uint64_t *const *done)
+{
+    uint64_t pending = staging->slots[slot].readers;
+    for (uint64_t left = pending; left != 0; left &= left - 1) {
+        int rank = __builtin_ctzll(left);
+        /* acquire: pairs with the reader's release of done. */
+        uint64_t value = atomic_load_explicit(done[rank], memory_order_acquire);
+        if (sol_staging_is_read(value, staging->slots[slot].chunk)) {
+            pending &= ~(1ull << rank);
+        }
+    }
+    staging->slots[slot].readers = pending;
+    return pending;
+}
+
+/* A free slot, or -1; then *pending is the set of readers that hold them. */
+static inline int sol_staging_find(sol_staging_t *staging, const _Atomic uint64_t *const *done,
+                                   uint64_t *pending)
+{
+    *pending = 0;
+    for (unsigned i = 0; i < staging->count; i++) {
+        unsigned slot = (staging->hint + i) % staging->count;
+        uint64_t readers = sol_staging_pending(staging, slot, done);
+        if (readers == 0) {
+            return (int)slot;
+        }
+        *pending |= readers;
+    }
+    return -1;
+}
+
+/* Slots that a rank of `readers` still holds. */
+static inline unsigned sol_staging_held(sol_staging_t *staging, const _Atomic uint64_t *const *done,
+                                        uint64_t readers)
+{
+    unsigned held = 0;
+    for (unsigned slot = 0; slot < staging->count; slot++) {
+        if ((staging->slots[slot].readers & readers) != 0) {
+            held += (sol_staging_pending(staging, slot, done) & readers) != 0;
+        }
+    }
+    return held;
+}
+
+/* Take the free `slot` for `readers`; returns the chunk's number. */
+static inline uint64_t sol_staging_take(sol_staging_t *staging, int slot, uint64_t readers)
+{
+    staging->slots[slot].chunk = staging->next;
+    staging->slots[slot].readers = readers;
+    staging->hint = (unsigned)slot + 1;
+    return staging->next++;
+}
+
+static inline unsigned char *sol_staging_slot(const sol_staging_t *staging, int slot)
+{
+    return staging->base + (size_t)slot * staging->slot_bytes;
+}
+
+#endif
