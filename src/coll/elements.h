@@ -9,9 +9,9 @@
  *   NAME_divide(a, n)           for SOL_AVG
  *   NAME_pack(acc)              round and canonicalise -> memory image
  *
- * Small floats are taken apart as even and odd elements, not as low and high
- * halves: shifts and masks in place of lane-crossing shuffles. Where an
- * element lies in the acc matters to nobody, for pack undoes unpack.
+ * Small floats become two vectors of fp32. Where an element lies in them
+ * matters to nobody, for pack undoes unpack: bf16 is taken apart as even and
+ * odd elements, by shifts and masks in place of lane-crossing shuffles.
  * Included through reduce_impl.h only.
  */
 #ifndef SOL_COLL_ELEMENTS_H
@@ -21,6 +21,8 @@
 #include "solccl/solccl.h"
 
 #define SPLAT_U32(x) ((vec_u32){0} + (uint32_t)(x))
+#define SPLAT_U16(x) ((vec_u16){0} + (uint16_t)(x))
+#define SPLAT_I16(x) ((vec_i16){0} + (int16_t)(x))
 #define SPLAT_F32(x) ((vec_f32){0} + (float)(x))
 #define SPLAT_F64(x) ((vec_f64){0} + (double)(x))
 
@@ -99,18 +101,18 @@ FLOATING(f64, double, SPLAT_F64)
 /* ------------------------------------------------- small floats: two vectors of fp32 */
 
 typedef struct vec_pair {
-    vec_f32 even, odd;
+    vec_f32 first, second; /* of raw: even and odd lanes, or low and high halves */
 } vec_pair;
 
 #define PAIR_ELEMENT(name)                                                                         \
     typedef vec_pair name##_acc;                                                                   \
     VEC_INLINE vec_pair name##_combine(sol_redop_t op, vec_pair a, vec_pair b)                     \
     {                                                                                              \
-        return (vec_pair){f32_combine(op, a.even, b.even), f32_combine(op, a.odd, b.odd)};         \
+        return (vec_pair){f32_combine(op, a.first, b.first), f32_combine(op, a.second, b.second)}; \
     }                                                                                              \
     VEC_INLINE vec_pair name##_divide(vec_pair a, int n)                                           \
     {                                                                                              \
-        return (vec_pair){f32_divide(a.even, n), f32_divide(a.odd, n)};                            \
+        return (vec_pair){f32_divide(a.first, n), f32_divide(a.second, n)};                        \
     }
 
 PAIR_ELEMENT(f16)
@@ -135,45 +137,12 @@ VEC_INLINE vec_u32 bf16_round(vec_f32 v)
 
 VEC_INLINE vec_u32 bf16_pack(vec_pair a)
 {
-    return bf16_round(a.even) >> 16 | (bf16_round(a.odd) & SPLAT_U32(0xffff0000u));
+    return bf16_round(a.first) >> 16 | (bf16_round(a.second) & SPLAT_U32(0xffff0000u));
 }
 
-/* The general small float: `bits` wide, a mantissa of `mantissa` bits, exponent bias `bias`.
- * Magnitudes from `special` up are infinity (if there is one) and NaN. */
-VEC_INLINE vec_f32 small_widen(vec_u32 small, int bits, int mantissa, int bias, uint32_t special)
-{
-    const uint32_t rebase = (uint32_t)(127 - bias) << 23, smallest = (uint32_t)(128 - bias) << 23;
-    vec_u32 sign = small >> (bits - 1) << 31;
-    vec_u32 field = small & ((1u << (bits - 1)) - 1);
-    vec_u32 placed = field << (23 - mantissa);
-    /* A subnormal is placed as the fraction of the smallest normal number, whose one is taken off.
-     */
-    vec_f32 subnormal = (vec_f32)(placed + smallest) - (vec_f32)SPLAT_U32(smallest);
-    vec_u32 wide = vec_select((vec_i32)placed < (1 << 23), (vec_u32)subnormal, placed + rebase);
-    wide = vec_select((vec_i32)field >= (int32_t)special, placed | 0x7f800000u, wide);
-    return (vec_f32)(wide | sign);
-}
-
-/* To nearest even: `max` is the fp32 magnitude of the largest result, where it saturates (fp16: of
- * 2^16, whose encoding is infinity). */
-VEC_INLINE vec_u32 small_narrow(vec_f32 v, int bits, int mantissa, int bias, uint32_t max,
-                                uint32_t nan)
-{
-    const int shift = 23 - mantissa;
-    const uint32_t rebase = (uint32_t)(127 - bias) << 23, smallest = (uint32_t)(128 - bias) << 23;
-    /* Added to a subnormal, this power of two leaves its last place where the result's is: the
-     * processor's own addition rounds. */
-    const vec_u32 anchor = SPLAT_U32((uint32_t)(128 - bias + shift) << 23);
-    vec_u32 sign = (vec_u32)v >> 31 << (bits - 1);
-    vec_i32 magnitude = (vec_i32)v & 0x7fffffff;
-    vec_i32 is_nan = magnitude > 0x7f800000;
-    vec_u32 m = vec_select(magnitude > (int32_t)max, SPLAT_U32(max), (vec_u32)magnitude);
-    vec_u32 subnormal = (vec_u32)((vec_f32)m + (vec_f32)anchor) - anchor;
-    vec_u32 normal = (m - rebase + ((1u << (shift - 1)) - 1) + (m >> shift & 1)) >> shift;
-    vec_u32 small = vec_select((vec_i32)m < (int32_t)smallest, subnormal, normal) | sign;
-    return vec_select(is_nan, SPLAT_U32(nan), small);
-}
-
+/*
+ * fp16. The processor converts it where it can; elsewhere its fields are moved into place.
+ */
 #if VEC_AVX512
 
 VEC_INLINE vec_pair f16_unpack(vec_u32 raw)
@@ -184,8 +153,8 @@ VEC_INLINE vec_pair f16_unpack(vec_u32 raw)
 
 VEC_INLINE vec_u32 f16_pack(vec_pair a)
 {
-    __m256i low = _mm512_cvtps_ph(vec_canonical_f32(a.even), _MM_FROUND_TO_NEAREST_INT);
-    __m256i high = _mm512_cvtps_ph(vec_canonical_f32(a.odd), _MM_FROUND_TO_NEAREST_INT);
+    __m256i low = _mm512_cvtps_ph(vec_canonical_f32(a.first), _MM_FROUND_TO_NEAREST_INT);
+    __m256i high = _mm512_cvtps_ph(vec_canonical_f32(a.second), _MM_FROUND_TO_NEAREST_INT);
     return (vec_u32)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
@@ -199,44 +168,118 @@ VEC_INLINE vec_pair f16_unpack(vec_u32 raw)
 
 VEC_INLINE vec_u32 f16_pack(vec_pair a)
 {
-    __m128i low = _mm256_cvtps_ph(vec_canonical_f32(a.even), _MM_FROUND_TO_NEAREST_INT);
-    __m128i high = _mm256_cvtps_ph(vec_canonical_f32(a.odd), _MM_FROUND_TO_NEAREST_INT);
+    __m128i low = _mm256_cvtps_ph(vec_canonical_f32(a.first), _MM_FROUND_TO_NEAREST_INT);
+    __m128i high = _mm256_cvtps_ph(vec_canonical_f32(a.second), _MM_FROUND_TO_NEAREST_INT);
     return (vec_u32)_mm256_set_m128i(high, low);
 }
 
 #else
 
+/* From the low 16 bits of each lane. */
+VEC_INLINE vec_f32 f16_widen(vec_u32 half)
+{
+    const uint32_t rebase = (127u - 15) << 23, smallest = (127u - 14) << 23;
+    vec_u32 sign = half >> 15 << 31, placed = (half & 0x7fff) << 13;
+    /* A subnormal is placed as the fraction of the smallest normal number, whose one is taken off.
+     */
+    vec_f32 subnormal = (vec_f32)(placed + smallest) - (vec_f32)SPLAT_U32(smallest);
+    vec_u32 wide = vec_select((vec_i32)placed < (1 << 23), (vec_u32)subnormal, placed + rebase);
+    wide = vec_select((vec_i32)placed >= (0x7c00 << 13), placed | 0x7f800000u, wide);
+    return (vec_f32)(wide | sign);
+}
+
+/* To the low 16 bits of each lane. From 2^16 up all is 2^16, which the arithmetic of normal numbers
+ * encodes as infinity. */
+VEC_INLINE vec_u32 f16_narrow(vec_f32 v)
+{
+    const int32_t ceiling = (127 + 16) << 23, smallest = (127 - 14) << 23;
+    const uint32_t rebase = (127u - 15) << 23;
+    /* Added to a subnormal, a half leaves its last place where the result's is, at 2^-24: the
+     * processor's addition rounds. */
+    const vec_u32 half = SPLAT_U32((127u - 1) << 23);
+    vec_u32 sign = (vec_u32)v >> 31 << 15;
+    vec_i32 magnitude = (vec_i32)v & 0x7fffffff, is_nan = magnitude > 0x7f800000;
+    vec_u32 m = vec_select(magnitude > ceiling, SPLAT_U32(ceiling), (vec_u32)magnitude);
+    vec_u32 subnormal = (vec_u32)((vec_f32)m + (vec_f32)half) - half;
+    vec_u32 normal = (m - rebase + 0xfff + (m >> 13 & 1)) >> 13;
+    vec_u32 narrow = vec_select((vec_i32)m < smallest, subnormal, normal) | sign;
+    return vec_select(is_nan, SPLAT_U32(0x7e00), narrow);
+}
+
 VEC_INLINE vec_pair f16_unpack(vec_u32 raw)
 {
-    return (vec_pair){small_widen(raw & 0xffff, 16, 10, 15, 0x7c00),
-                      small_widen(raw >> 16, 16, 10, 15, 0x7c00)};
+    return (vec_pair){f16_widen(raw & 0xffff), f16_widen(raw >> 16)};
 }
 
 VEC_INLINE vec_u32 f16_pack(vec_pair a)
 {
-    const uint32_t two_to_16 = (127u + 16) << 23;
-    return small_narrow(a.even, 16, 10, 15, two_to_16, 0x7e00) |
-           small_narrow(a.odd, 16, 10, 15, two_to_16, 0x7e00) << 16;
+    return f16_narrow(a.first) | f16_narrow(a.second) << 16;
 }
 
 #endif
 
-/* 8-bit floats: a step is half a vector of bytes, two in each 32-bit lane once widened. */
-#define SMALL_ELEMENT(name, mantissa, bias, special, max, nan)                                     \
-    VEC_INLINE vec_pair name##_unpack(vec_half raw)                                                \
-    {                                                                                              \
-        vec_u32 two = half_widen(raw);                                                             \
-        return (vec_pair){small_widen(two & 0xff, 8, mantissa, bias, special),                     \
-                          small_widen(two >> 8, 8, mantissa, bias, special)};                      \
-    }                                                                                              \
-    VEC_INLINE vec_half name##_pack(vec_pair a)                                                    \
-    {                                                                                              \
-        return half_narrow(small_narrow(a.even, 8, mantissa, bias, max, nan) |                     \
-                           small_narrow(a.odd, 8, mantissa, bias, max, nan) << 8);                 \
-    }
+/*
+ * fp8 is widened by way of fp16: e5m2 is its high byte; e4m3, placed there, is a number 2^8 times
+ * too small, subnormals too, and only its NaN needs a look.
+ */
+VEC_INLINE vec_pair e5m2_unpack(vec_half raw)
+{
+    return f16_unpack((vec_u32)(words_from_bytes(raw) << 8));
+}
 
-SMALL_ELEMENT(e4m3, 3, 7, 0x7f, 0x43e00000u, 0x7f)  /* 448 */
-SMALL_ELEMENT(e5m2, 2, 15, 0x7c, 0x47600000u, 0x7e) /* 57344 */
-#undef SMALL_ELEMENT
+VEC_INLINE vec_pair e4m3_unpack(vec_half raw)
+{
+    vec_u16 words = words_from_bytes(raw), magnitude = words & 0x7f;
+    vec_u16 is_nan = (vec_u16)(magnitude == 0x7f);
+    vec_u16 half = is_nan | magnitude << 7 | (words & 0x80) << 8;
+    vec_pair wide = f16_unpack((vec_u32)half);
+    return (vec_pair){wide.first * SPLAT_F32(256), wide.second * SPLAT_F32(256)};
+}
+
+/* fp32 cut to its high half, the last bit of which stands for all that was cut off as well ("round
+ * to odd"): rounding that to fewer bits, with two to spare, is rounding the fp32. */
+VEC_INLINE vec_u32 small_cut(vec_f32 v)
+{
+    vec_u32 bits = (vec_u32)v;
+    return (bits | ((bits & 0xffff) + 0xffff)) >> 16;
+}
+
+/* The result where it is subnormal: this power of two leaves a sum's last place where the result's
+ * is, so the processor's addition rounds, into the sum's low bits. */
+VEC_INLINE vec_u32 small_subnormal(vec_f32 v, int mantissa, int bias)
+{
+    const vec_u32 anchor = SPLAT_U32((uint32_t)(127 + 24 - mantissa - bias) << 23);
+    vec_f32 magnitude = (vec_f32)((vec_u32)v & 0x7fffffffu);
+    return (vec_u32)(magnitude + (vec_f32)anchor) & 0xff;
+}
+
+/* fp32 to fp8, to nearest even; magnitudes saturate at `max`, given as a bf16. */
+VEC_INLINE vec_half small_pack(vec_pair a, int mantissa, int bias, int16_t max, uint16_t nan)
+{
+    const int drop = 7 - mantissa; /* bits that a bf16 has more */
+    const uint16_t rebase = (uint16_t)((127 - bias) << 7);
+    const int16_t smallest = (int16_t)((128 - bias) << 7);
+    vec_u16 cut = words_pack(small_cut(a.first), small_cut(a.second));
+    vec_u16 subnormal = words_pack(small_subnormal(a.first, mantissa, bias),
+                                   small_subnormal(a.second, mantissa, bias));
+    vec_u16 sign = cut >> 8 & 0x80;
+    vec_i16 magnitude = (vec_i16)(cut & 0x7fff), is_nan = magnitude > SPLAT_I16(0x7f80);
+    vec_u16 m = words_select(magnitude > SPLAT_I16(max), SPLAT_U16(max), (vec_u16)magnitude);
+    vec_u16 half = SPLAT_U16((1 << (drop - 1)) - 1 - rebase); /* just under half a last place */
+    vec_u16 normal = (m + (m >> drop & 1) + half) >> drop;
+    vec_i16 is_small = (vec_i16)m < SPLAT_I16(smallest);
+    vec_u16 result = words_select(is_small, subnormal, normal) | sign;
+    return bytes_from_packed(words_select(is_nan, SPLAT_U16(nan), result));
+}
+
+VEC_INLINE vec_half e4m3_pack(vec_pair a)
+{
+    return small_pack(a, 3, 7, 0x43e0 /* 448 */, 0x7f);
+}
+
+VEC_INLINE vec_half e5m2_pack(vec_pair a)
+{
+    return small_pack(a, 2, 15, 0x4760 /* 57344 */, 0x7e);
+}
 
 #endif

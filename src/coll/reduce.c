@@ -93,14 +93,22 @@ sol_isa sol_isa_best(void)
     return (sol_isa)isa;
 }
 
+static bool valid(sol_dtype_t dtype, sol_redop_t op)
+{
+    return (unsigned)dtype < SOL_DTYPE_COUNT && (unsigned)op < SOL_REDOP_COUNT;
+}
+
 sol_reduce_fn sol_reduce_for(sol_isa isa, sol_dtype_t dtype, sol_redop_t op)
 {
-    if ((unsigned)dtype >= SOL_DTYPE_COUNT || (unsigned)op >= SOL_REDOP_COUNT)
-        return NULL;
-    return table_of(isa)->reduce[dtype][op];
+    return valid(dtype, op) ? table_of(isa)->reduce[dtype][op] : NULL;
+}
+
+sol_reduce_fn sol_reduce_bare_for(sol_isa isa, sol_dtype_t dtype, sol_redop_t op)
+{
+    return valid(dtype, op) ? table_of(isa)->bare[dtype][op] : NULL;
 }
 
 sol_scale_fn sol_scale_for(sol_isa isa, sol_dtype_t dtype)
 {
-    return (unsigned)dtype < SOL_DTYPE_COUNT ? table_of(isa)->scale[dtype] : NULL;
+    return valid(dtype, SOL_SUM) ? table_of(isa)->scale[dtype] : NULL;
 }

@@ -100,24 +100,26 @@ typedef vec_half vec_of_half;
 #include "coll/reduce_type.h"
 
 /* Row by dtype, column by op, in the order of solccl.h's enums. */
-#define ROW(name)                                                                                  \
+#define GUARDED_ROW(name)                                                                          \
     {                                                                                              \
         name##_sum, name##_prod, name##_min, name##_max, name##_avg                                \
     }
+#define BARE_ROW(name)                                                                             \
+    {                                                                                              \
+        name##_sum_bare, name##_prod_bare, name##_min_bare, name##_max_bare, name##_avg_bare       \
+    }
+#define SCALE(name) name##_scale
+#define BY_DTYPE(entry)                                                                            \
+    {                                                                                              \
+        [SOL_INT8] = entry(i8), [SOL_UINT8] = entry(u8), [SOL_INT32] = entry(i32),                 \
+        [SOL_UINT32] = entry(u32), [SOL_INT64] = entry(i64), [SOL_UINT64] = entry(u64),            \
+        [SOL_FLOAT16] = entry(f16), [SOL_BFLOAT16] = entry(bf16), [SOL_FLOAT32] = entry(f32),      \
+        [SOL_FLOAT64] = entry(f64), [SOL_FLOAT8_E4M3] = entry(e4m3),                               \
+        [SOL_FLOAT8_E5M2] = entry(e5m2)                                                            \
+    }
 #define REDUCE_TABLE                                                                               \
     {                                                                                              \
-        .reduce = {[SOL_INT8] = ROW(i8),          [SOL_UINT8] = ROW(u8),                           \
-                   [SOL_INT32] = ROW(i32),        [SOL_UINT32] = ROW(u32),                         \
-                   [SOL_INT64] = ROW(i64),        [SOL_UINT64] = ROW(u64),                         \
-                   [SOL_FLOAT16] = ROW(f16),      [SOL_BFLOAT16] = ROW(bf16),                      \
-                   [SOL_FLOAT32] = ROW(f32),      [SOL_FLOAT64] = ROW(f64),                        \
-                   [SOL_FLOAT8_E4M3] = ROW(e4m3), [SOL_FLOAT8_E5M2] = ROW(e5m2)},                  \
-        .scale = {[SOL_INT8] = i8_scale,          [SOL_UINT8] = u8_scale,                          \
-                  [SOL_INT32] = i32_scale,        [SOL_UINT32] = u32_scale,                        \
-                  [SOL_INT64] = i64_scale,        [SOL_UINT64] = u64_scale,                        \
-                  [SOL_FLOAT16] = f16_scale,      [SOL_BFLOAT16] = bf16_scale,                     \
-                  [SOL_FLOAT32] = f32_scale,      [SOL_FLOAT64] = f64_scale,                       \
-                  [SOL_FLOAT8_E4M3] = e4m3_scale, [SOL_FLOAT8_E5M2] = e5m2_scale},                 \
+        BY_DTYPE(GUARDED_ROW), BY_DTYPE(BARE_ROW), BY_DTYPE(SCALE)                                 \
     }
 
 #endif

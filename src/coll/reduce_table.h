@@ -10,6 +10,7 @@
 
 typedef struct sol_reduce_table {
     sol_reduce_fn reduce[SOL_DTYPE_COUNT][SOL_REDOP_COUNT];
+    sol_reduce_fn bare[SOL_DTYPE_COUNT][SOL_REDOP_COUNT];
     sol_scale_fn scale[SOL_DTYPE_COUNT];
 } sol_reduce_table_t;
 

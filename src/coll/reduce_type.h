@@ -83,26 +83,40 @@ VEC_INLINE void FN(range)(sol_redop_t op, unsigned char *dst, const void *const 
     RAW_FN(store)(dst + last, end);
 }
 
-/* Two sources, the commonest number, have loops of their own: pointers in registers, no inner loop.
+/*
+ * One operation: for two sources, the commonest number, with pointers in registers and no inner
+ * loop; for any number; and the choice, which does the smallest ranges itself, so that they pay
+ * for no more registers than they use. ELEMENT_op looks at the floating-point mode first, and
+ * ELEMENT_op_bare leaves that to its caller.
  */
-VEC_INLINE void FN(reduce)(sol_redop_t op, void *dst, const void *const *srcs, int n, size_t count)
-{
-    size_t bytes = count * ELEMENT_BYTES;
-    unsigned mode = GUARDED ? sol_fp_enter() : 0;
-    if (n == 2) {
-        const void *const two[2] = {srcs[0], srcs[1]};
-        FN(range)(op, dst, two, 2, bytes);
-    } else {
-        FN(range)(op, dst, srcs, n, bytes);
-    }
-    if (GUARDED)
-        sol_fp_leave(mode);
-}
-
 #define REDUCTION(name, op)                                                                        \
+    static VEC_NOINLINE void FN(PASTE(name, two))(void *dst, const void *first,                    \
+                                                  const void *second, size_t bytes)                \
+    {                                                                                              \
+        const void *const srcs[2] = {first, second};                                               \
+        FN(range)(op, dst, srcs, 2, bytes);                                                        \
+    }                                                                                              \
+    static VEC_NOINLINE void FN(PASTE(name, any))(void *dst, const void *const *srcs, int nsrcs,   \
+                                                  size_t bytes)                                    \
+    {                                                                                              \
+        FN(range)(op, dst, srcs, nsrcs, bytes);                                                    \
+    }                                                                                              \
+    static void FN(PASTE(name, bare))(void *dst, const void *const *srcs, int nsrcs, size_t count) \
+    {                                                                                              \
+        size_t bytes = count * ELEMENT_BYTES;                                                      \
+        if (nsrcs != 2)                                                                            \
+            FN(PASTE(name, any))(dst, srcs, nsrcs, bytes);                                         \
+        else if (bytes < STEP)                                                                     \
+            FN(part)(op, dst, srcs, 2, bytes);                                                     \
+        else                                                                                       \
+            FN(PASTE(name, two))(dst, srcs[0], srcs[1], bytes);                                    \
+    }                                                                                              \
     static void FN(name)(void *dst, const void *const *srcs, int nsrcs, size_t count)              \
     {                                                                                              \
-        FN(reduce)(op, dst, srcs, nsrcs, count);                                                   \
+        unsigned mode = GUARDED ? sol_fp_enter() : 0;                                              \
+        FN(PASTE(name, bare))(dst, srcs, nsrcs, count);                                            \
+        if (GUARDED)                                                                               \
+            sol_fp_leave(mode);                                                                    \
     }
 REDUCTION(sum, SOL_SUM)
 REDUCTION(prod, SOL_PROD)

@@ -40,6 +40,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "partial loads build w
 #define VEC_LANES (VEC_BYTES / 4) /* 32-bit lanes */
 
 #define VEC_INLINE static inline __attribute__((always_inline))
+#define VEC_NOINLINE __attribute__((noinline))
 #define VEC_TYPE(type, bytes) type __attribute__((vector_size(bytes)))
 
 typedef VEC_TYPE(int8_t, VEC_BYTES) vec_i8;
@@ -50,7 +51,9 @@ typedef VEC_TYPE(int64_t, VEC_BYTES) vec_i64;
 typedef VEC_TYPE(uint64_t, VEC_BYTES) vec_u64;
 typedef VEC_TYPE(float, VEC_BYTES) vec_f32;
 typedef VEC_TYPE(double, VEC_BYTES) vec_f64;
-typedef VEC_TYPE(uint16_t, VEC_BYTES / 2) vec_half; /* half as wide: one u16 a 32-bit lane */
+typedef VEC_TYPE(int16_t, VEC_BYTES) vec_i16;
+typedef VEC_TYPE(uint16_t, VEC_BYTES) vec_u16;
+typedef VEC_TYPE(uint8_t, VEC_BYTES / 2) vec_half; /* half as wide: a byte for each 16-bit lane */
 
 /* ------------------------------------------------------------ whole loads and stores */
 
@@ -227,25 +230,51 @@ VEC_INLINE vec_u32 vec_select(vec_i32 mask, vec_u32 if_set, vec_u32 otherwise)
     return ((vec_u32)mask & if_set) | (~(vec_u32)mask & otherwise);
 }
 
-VEC_INLINE vec_u32 half_widen(vec_half v)
+VEC_INLINE vec_u16 words_select(vec_i16 mask, vec_u16 if_set, vec_u16 otherwise)
+{
+    return (vec_u16)vec_select((vec_i32)mask, (vec_u32)if_set, (vec_u32)otherwise);
+}
+
+/* Bytes to 16-bit lanes. */
+VEC_INLINE vec_u16 words_from_bytes(vec_half v)
 {
 #if VEC_AVX512
-    return (vec_u32)_mm512_cvtepu16_epi32((__m256i)v);
+    return (vec_u16)_mm512_cvtepu8_epi16((__m256i)v);
 #elif VEC_AVX2
-    return (vec_u32)_mm256_cvtepu16_epi32((__m128i)v);
+    return (vec_u16)_mm256_cvtepu8_epi16((__m128i)v);
 #else
-    return __builtin_convertvector(v, vec_u32);
+    return __builtin_convertvector(v, vec_u16);
 #endif
 }
 
-/* Lanes must be below 2^16. */
-VEC_INLINE vec_half half_narrow(vec_u32 v)
+/*
+ * 32-bit lanes below 2^16 to 16-bit lanes, and those to bytes, with the vectors in the order in
+ * which elements.h takes 16-bit lanes apart: low and high halves, or even and odd lanes. AVX2 packs
+ * within 128-bit lanes, which leaves 64-bit groups out of order (low 0-3, high 0-3, low 4-7, high
+ * 4-7); the narrower step puts them right, so only the two together are an order.
+ */
+VEC_INLINE vec_u16 words_pack(vec_u32 first, vec_u32 second)
 {
 #if VEC_AVX512
-    return (vec_half)_mm512_cvtepi32_epi16((__m512i)v);
+    return (vec_u16)_mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm512_cvtepi32_epi16((__m512i)first)),
+        _mm512_cvtepi32_epi16((__m512i)second), 1);
 #elif VEC_AVX2
-    return (vec_half)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)v),
-                                      _mm256_extracti128_si256((__m256i)v, 1));
+    return (vec_u16)_mm256_packus_epi32((__m256i)first, (__m256i)second);
+#else
+    return (vec_u16)(first | second << 16);
+#endif
+}
+
+/* Lanes must be below 2^8. */
+VEC_INLINE vec_half bytes_from_packed(vec_u16 v)
+{
+#if VEC_AVX512
+    return (vec_half)_mm512_cvtepi16_epi8((__m512i)v);
+#elif VEC_AVX2
+    __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128((__m256i)v),
+                                     _mm256_extracti128_si256((__m256i)v, 1));
+    return (vec_half)_mm_shuffle_epi32(bytes, _MM_SHUFFLE(3, 1, 2, 0));
 #else
     return __builtin_convertvector(v, vec_half);
 #endif
