@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -545,6 +546,67 @@ static void test_death_while_joining(void **state)
     assert_true(actors[0].seconds < 2);
 }
 
+/* Another user takes the address first, or knocks: never trusted, never told anything. */
+static void other_user(const sol_unique_id_t *id, bool squat, int ready)
+{
+    sol_id_content_t content;
+    struct sockaddr_un address;
+    char byte = 0;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (setgid(65534) != 0 || setuid(65534) != 0 || sol_id_read(id, &content) != NULL) {
+        _exit(1);
+    }
+    socklen_t length = sol_boot_address(content.secret, &address);
+    if (squat) {
+        if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 16) != 0) {
+            _exit(1);
+        }
+        (void)!write(ready, &byte, 1);
+        int called = accept(fd, NULL, NULL);
+        bool told = recv(called, &byte, 1, 0) > 0; /* a hello would be a secret given away */
+        usleep(800000);                            /* the place stays taken */
+        _exit(told);
+    }
+    (void)!write(ready, &byte, 1);
+    sol_boot_hello_t hello = hello_for(id, 2, 1);
+    close(fd);
+    fd = connect_raw(id);
+    say(fd, SOL_BOOT_HELLO, &hello, sizeof(hello));
+    _exit(recv(fd, &byte, 1, 0) > 0);
+}
+
+static void test_other_user(void **state)
+{
+    actor_t actors[2];
+    int ready[2], status;
+    char byte;
+    (void)state;
+    if (geteuid() != 0) {
+        skip();
+    }
+    for (int squat = 0; squat < 2; squat++) {
+        sol_unique_id_t id = fresh_id();
+        assert_int_equal(pipe(ready), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            other_user(&id, squat == 1, ready[1]);
+        }
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        fill(actors, 2, &id, squat ? 300 : 5000, NULL);
+        actors[1].delay_us = squat ? 0 : 200000; /* the other user knocks first */
+        play(actors, 2);
+        if (squat) {
+            all_failed(actors, 2, SOL_ERR_TIMEOUT, "user 65534 holds the meeting place");
+        } else {
+            all_fine(actors, 2);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        close(ready[0]);
+        close(ready[1]);
+    }
+}
+
 /* A record with descriptors where none belong, or the wrong number, leaks none. */
 static void test_wrong_descriptors(void **state)
 {
@@ -585,20 +647,14 @@ static void test_ids(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ids),
-                                       cmocka_unit_test(test_gather),
-                                       cmocka_unit_test(test_share),
-                                       cmocka_unit_test(test_share_many),
-                                       cmocka_unit_test(test_absent),
-                                       cmocka_unit_test(test_mismatch),
-                                       cmocka_unit_test(test_out_of_step),
-                                       cmocka_unit_test(test_break),
-                                       cmocka_unit_test(test_leave),
-                                       cmocka_unit_test(test_interrupt),
-                                       cmocka_unit_test(test_abort_flag),
-                                       cmocka_unit_test(test_strangers),
-                                       cmocka_unit_test(test_version),
-                                       cmocka_unit_test(test_death_while_joining),
-                                       cmocka_unit_test(test_wrong_descriptors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ids),         cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_share),       cmocka_unit_test(test_share_many),
+        cmocka_unit_test(test_absent),      cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_out_of_step), cmocka_unit_test(test_break),
+        cmocka_unit_test(test_leave),       cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_abort_flag),  cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_version),     cmocka_unit_test(test_death_while_joining),
+        cmocka_unit_test(test_other_user),  cmocka_unit_test(test_wrong_descriptors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
