@@ -40,7 +40,7 @@
  *  - Argument errors (SOL_ERR_ARGUMENT) are found before anything is sent: the
  *    call did nothing and the communicator can still be used. After any error
  *    from waiting or from a peer the communicator can only be queried and
- *    destroyed.
+ *    destroyed; every other call on it returns that first error again.
  */
 #ifndef SOLCCL_SOLCCL_H
 #define SOLCCL_SOLCCL_H
@@ -80,7 +80,7 @@ typedef enum sol_status {
     SOL_ERR_PEER = -6,        /**< another rank failed or died */
     SOL_ERR_ABORTED = -7,     /**< sol_comm_abort was called, here or elsewhere */
     SOL_ERR_MISMATCH = -8,    /**< ranks called different things */
-    SOL_ERR_STATE = -9,       /**< not legal now: failed communicator, forked child, open group */
+    SOL_ERR_STATE = -9,       /**< not legal now: forked child, open group, a capture */
     SOL_ERR_DEVICE = -10,     /**< the GPU or its driver reported an error */
     SOL_ERR_INTERNAL = -11    /**< a fault in solccl itself: please report it */
 } sol_status_t;
