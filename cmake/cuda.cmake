@@ -29,6 +29,9 @@ if(SOLCCL_WITH_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   target_sources(solccl_objects PRIVATE ${SOLCCL_CUDA_SOURCES})
+  set_target_properties(solccl_objects PROPERTIES
+    CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CUDA_STANDARD 17
+    CUDA_VISIBILITY_PRESET hidden)
   target_compile_definitions(solccl_objects PRIVATE SOL_WITH_CUDA=1)
   target_include_directories(solccl_objects PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   # The static runtime, and the driver looked up at run time: the library loads without a GPU.
