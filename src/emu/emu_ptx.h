@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * emu_ptx.h: takes the place of device/prim/ptx.cuh, whose include guard it
+ * owns: the same wrappers, on the emulated machine. Included before everything
+ * else (-include). Say there what an instruction is for; here only what it does.
+ *
+ * The arithmetic is the instructions', bit for bit where solccl.h promises it:
+ * the compiler must not contract (-ffp-contract=off) nor assume (no fast math).
+ */
+#ifndef SOL_DEVICE_PRIM_PTX_CUH
+#define SOL_DEVICE_PRIM_PTX_CUH
+
+#include "cuda_runtime.h"
+
+#include <stdint.h>
+
+#define SOL_GPU_FN static inline __attribute__((unused))
+
+/* One variable a CTA. */
+#define SOL_SHARED(type, name)                                                                     \
+    static const char name##_key = 0;                                                              \
+    type &name = *(type *)emu_shared(&name##_key, sizeof(type))
+
+struct sol_vector {
+    uint64_t a, b;
+};
+
+/* --- the link ----------------------------------------------------------------------------------
+ */
+
+SOL_GPU_FN struct sol_vector sol_poll_vector(const void *p)
+{
+    uint64_t pair[2];
+    emu_poll_pair(p, pair);
+    struct sol_vector v = {pair[0], pair[1]};
+    return v;
+}
+SOL_GPU_FN void sol_push_vector(void *p, struct sol_vector v)
+{
+    emu_push_pair(p, v.a, v.b);
+}
+SOL_GPU_FN uint64_t sol_poll_word(const void *p)
+{
+    return emu_load(p, 8, EMU_RELAXED, EMU_SYS);
+}
+SOL_GPU_FN uint64_t sol_poll_word_acquire(const void *p)
+{
+    return emu_load(p, 8, EMU_ACQUIRE, EMU_SYS);
+}
+SOL_GPU_FN void sol_push_word(void *p, uint64_t w)
+{
+    emu_store(p, w, 8, EMU_RELAXED, EMU_SYS);
+}
+SOL_GPU_FN uint32_t sol_poll_u32(const volatile uint32_t *p)
+{
+    return (uint32_t)emu_load(p, 4, EMU_RELAXED, EMU_SYS);
+}
+SOL_GPU_FN void sol_push_u32(volatile uint32_t *p, uint32_t w)
+{
+    emu_store(p, w, 4, EMU_RELAXED, EMU_SYS);
+}
+SOL_GPU_FN void sol_add_word(uint64_t *p, uint64_t w)
+{
+    emu_rmw(p, 8, EMU_ADD, w, 0, EMU_RELAXED, EMU_GPU);
+}
+SOL_GPU_FN void sol_fence_system(void)
+{
+    emu_fence(EMU_SYS);
+}
+
+/* --- plain accesses ------------------------------------------------------------------------------
+ */
+
+SOL_GPU_FN struct sol_vector sol_load_16(const void *p)
+{
+    uint64_t pair[2];
+    emu_load_pair(p, pair);
+    struct sol_vector v = {pair[0], pair[1]};
+    return v;
+}
+SOL_GPU_FN void sol_store_16(void *p, struct sol_vector v)
+{
+    emu_store_pair(p, v.a, v.b);
+}
+SOL_GPU_FN uint32_t sol_load_unit(const uint32_t *p)
+{
+    return (uint32_t)emu_load_plain(p, 4);
+}
+SOL_GPU_FN uint32_t sol_load_unit(const uint8_t *p)
+{
+    return (uint32_t)emu_load_plain(p, 1);
+}
+SOL_GPU_FN void sol_store_unit(uint32_t *p, uint32_t u)
+{
+    emu_store_plain(p, u, 4);
+}
+SOL_GPU_FN void sol_store_unit(uint8_t *p, uint8_t u)
+{
+    emu_store_plain(p, u, 1);
+}
+
+/* --- kernels in a row, time
+ * ------------------------------------------------------------------------ */
+
+SOL_GPU_FN void sol_await_predecessors(void)
+{
+    emu_await_predecessors();
+}
+SOL_GPU_FN void sol_admit_successor(void)
+{
+    emu_admit_successor();
+}
+SOL_GPU_FN uint64_t sol_clock_ns(void)
+{
+    return emu_clock_ns();
+}
+
+/* --- arithmetic
+ * ------------------------------------------------------------------------------------- */
+
+SOL_GPU_FN float sol_add_f32(float a, float b)
+{
+    return a + b;
+}
+SOL_GPU_FN float sol_mul_f32(float a, float b)
+{
+    return a * b;
+}
+SOL_GPU_FN float sol_div_f32(float a, float b)
+{
+    return a / b;
+}
+SOL_GPU_FN double sol_add_f64(double a, double b)
+{
+    return a + b;
+}
+SOL_GPU_FN double sol_mul_f64(double a, double b)
+{
+    return a * b;
+}
+SOL_GPU_FN double sol_div_f64(double a, double b)
+{
+    return a / b;
+}
+SOL_GPU_FN uint32_t sol_bits_f32(float x)
+{
+    return (uint32_t)emu_detail::bits(x);
+}
+SOL_GPU_FN float sol_f32_bits(uint32_t x)
+{
+    return emu_detail::value<float>(x);
+}
+SOL_GPU_FN uint64_t sol_bits_f64(double x)
+{
+    return emu_detail::bits(x);
+}
+SOL_GPU_FN double sol_f64_bits(uint64_t x)
+{
+    return emu_detail::value<double>(x);
+}
+SOL_GPU_FN float sol_min_f32(float a, float b)
+{
+    if (a != a || b != b)
+        return sol_f32_bits(0x7fffffffu);
+    if (a == b)
+        return sol_f32_bits(sol_bits_f32(a) | sol_bits_f32(b));
+    return a < b ? a : b;
+}
+SOL_GPU_FN float sol_max_f32(float a, float b)
+{
+    if (a != a || b != b)
+        return sol_f32_bits(0x7fffffffu);
+    if (a == b)
+        return sol_f32_bits(sol_bits_f32(a) & sol_bits_f32(b));
+    return a > b ? a : b;
+}
+
+/* --- conversions
+ * --------------------------------------------------------------------------------------- */
+
+/* A small float of `m` mantissa bits; a NaN is 0x7fffffff, as the instructions give it. */
+static inline float emu_widen(uint32_t bits, int exponent_bits, int m, bool infinity)
+{
+    uint32_t all = (1u << (exponent_bits + m)) - 1, magnitude = bits & all;
+    uint32_t sign = (bits >> (exponent_bits + m) & 1) << 31, top = (1u << exponent_bits) - 1;
+    int bias = (1 << (exponent_bits - 1)) - 1, exponent = (int)(magnitude >> m);
+    uint32_t fraction = magnitude & ((1u << m) - 1);
+    if (infinity ? (uint32_t)exponent == top && fraction : magnitude == all)
+        return sol_f32_bits(0x7fffffffu);
+    if (infinity && (uint32_t)exponent == top)
+        return sol_f32_bits(sign | 0x7f800000u);
+    float value = exponent ? (float)(fraction | 1u << m) : (float)fraction;
+    value = __builtin_ldexpf(value, (exponent ? exponent : 1) - bias - m);
+    return sol_f32_bits(sol_bits_f32(value) | sign);
+}
+
+/* To nearest even. Beyond `largest`: saturates, or infinity. */
+static inline uint32_t emu_narrow(float x, int exponent_bits, int m, float largest, bool saturate,
+                                  uint32_t nan)
+{
+    uint32_t sign = sol_bits_f32(x) >> 31 << (exponent_bits + m);
+    int bias = (1 << (exponent_bits - 1)) - 1, exponent = 1 - bias;
+    double magnitude = __builtin_fabs((double)x);
+    if (x != x)
+        return nan;
+    if (saturate && magnitude > (double)largest)
+        magnitude = (double)largest;
+    if (__builtin_isinf(magnitude))
+        return sign | ((1u << exponent_bits) - 1) << m;
+    if (magnitude > 0 && __builtin_ilogb(magnitude) > exponent)
+        exponent = __builtin_ilogb(magnitude);
+    double units = __builtin_rint(__builtin_ldexp(magnitude, m - exponent));
+    uint32_t result = (uint32_t)units + ((uint32_t)(exponent - (1 - bias)) << m);
+    uint32_t infinity = ((1u << exponent_bits) - 1) << m;
+    if (!saturate && result > infinity)
+        result = infinity;
+    return sign | result;
+}
+
+SOL_GPU_FN float sol_f32_from_f16(uint32_t h)
+{
+    return emu_widen(h & 0xffff, 5, 10, true);
+}
+static inline uint32_t emu_f16(float x)
+{
+    return emu_narrow(x, 5, 10, 65504.0f, false, 0x7fff);
+}
+static inline uint32_t emu_bf16(float x)
+{
+    return emu_narrow(x, 8, 7, 0, false, 0x7fff);
+}
+SOL_GPU_FN uint32_t sol_f16x2_from_f32(float low, float high)
+{
+    return emu_f16(low) | emu_f16(high) << 16;
+}
+SOL_GPU_FN uint32_t sol_bf16x2_from_f32(float low, float high)
+{
+    return emu_bf16(low) | emu_bf16(high) << 16;
+}
+
+#define SOL_HAS_FP8 1
+SOL_GPU_FN uint32_t sol_f16x2_from_e4m3x2(uint32_t two)
+{
+    return emu_f16(emu_widen(two & 0xff, 4, 3, false)) |
+           emu_f16(emu_widen(two >> 8 & 0xff, 4, 3, false)) << 16;
+}
+SOL_GPU_FN uint32_t sol_f16x2_from_e5m2x2(uint32_t two)
+{
+    return emu_f16(emu_widen(two & 0xff, 5, 2, true)) |
+           emu_f16(emu_widen(two >> 8 & 0xff, 5, 2, true)) << 16;
+}
+SOL_GPU_FN uint32_t sol_e4m3x2_from_f32(float low, float high)
+{
+    return emu_narrow(low, 4, 3, 448.0f, true, 0x7f) | emu_narrow(high, 4, 3, 448.0f, true, 0x7f)
+                                                           << 8;
+}
+SOL_GPU_FN uint32_t sol_e5m2x2_from_f32(float low, float high)
+{
+    return emu_narrow(low, 5, 2, 57344.0f, true, 0x7f) |
+           emu_narrow(high, 5, 2, 57344.0f, true, 0x7f) << 8;
+}
+
+#endif
