@@ -18,7 +18,7 @@ struct sol_ticket {
 /* One load, issued beside those of the input. */
 SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_gpu_comm &comm)
 {
-    struct sol_vector v = sol_load_16(&comm.state->ticks);
+    struct sol_vector v = sol_poll_vector(&comm.state->ticks); /* others add to it meanwhile */
     struct sol_ticket t = {v.a / SOL_GPU_TICKS, v.b != 0};
     return t;
 }

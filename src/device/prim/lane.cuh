@@ -17,7 +17,8 @@ SOL_GPU_FN bool sol_await_credit(const struct sol_gpu_comm &comm, const struct s
 {
     const char *credit = comm.staging[comm.rank] + sol_gpu_credit_offset(peer, lane);
     struct sol_watch watch = {0, 0};
-    while ((int64_t)(sol_poll_word(credit) + SOL_GPU_LANE_DEPTH - s) <= 0)
+    /* acquire: the pushes to come must not meet the resets that the credit speaks of */
+    while ((int64_t)(sol_poll_word_acquire(credit) + SOL_GPU_LANE_DEPTH - s) <= 0)
         if (sol_watch_expired(comm, story, watch, peer))
             return false;
     return true;

@@ -45,6 +45,15 @@ SOL_GPU_FN uint64_t sol_poll_word(const void *p)
     return w;
 }
 
+/* And what its writer did before a release of it comes before what this thread does next, and after
+ * a barrier before what its CTA does. */
+SOL_GPU_FN uint64_t sol_poll_word_acquire(const void *p)
+{
+    uint64_t w;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+    return w;
+}
+
 SOL_GPU_FN void sol_push_word(void *p, uint64_t w)
 {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
