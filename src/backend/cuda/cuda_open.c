@@ -35,6 +35,7 @@ struct facts {
     uint64_t nccl_above;
     int32_t handle; /* enum sol_cuda_handle; NONE: no symmetric memory */
     int32_t want_p2p;
+    int32_t sms;
     char why[96]; /* handle NONE: why */
 };
 
@@ -115,7 +116,7 @@ static sol_status_t read_device(sol_comm_t comm, struct sol_cuda *state, struct 
     }
     memcpy(facts->uuid, &uuid, sizeof facts->uuid);
     snprintf(state->gpu_name, sizeof state->gpu_name, "%.63s", properties.name);
-    state->sms = properties.multiProcessorCount;
+    facts->sms = properties.multiProcessorCount;
     long pdl = properties.major >= 9;
     int want_p2p = 1;
     sol_status_t status = read_switches(state, &want_p2p, &pdl);
@@ -137,12 +138,34 @@ static sol_status_t read_device(sol_comm_t comm, struct sol_cuda *state, struct 
     return SOL_OK;
 }
 
+static int ranks_beside(const struct facts *all, int nranks, int rank)
+{
+    int count = 0;
+    for (int r = 0; r < nranks; r++) {
+        count += memcmp(all[r].uuid, all[rank].uuid, sizeof all[r].uuid) == 0;
+    }
+    return count;
+}
+
+/* CTAs that every rank can have resident while those it shares its GPU with have as many. */
+static int common_ctas(const struct facts *all, int nranks)
+{
+    int least = SOL_GPU_MAX_CTAS;
+    for (int r = 0; r < nranks; r++) {
+        int here = all[r].sms * SOL_GPU_CTAS_PER_SM / ranks_beside(all, nranks, r);
+        least = here < least ? here : least;
+    }
+    return least;
+}
+
 /* What follows from everybody's facts. state->fallback[0] is set where p2p is out already. */
 static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct facts *all)
 {
     const struct facts *mine = &all[comm->rank];
     state->nonce = all[0].nonce;
     state->handle = (enum sol_cuda_handle)mine->handle;
+    state->ranks_here = ranks_beside(all, comm->nranks, comm->rank);
+    state->gpu.max_ctas = common_ctas(all, comm->nranks);
     char *why = state->fallback;
     size_t bytes = sizeof state->fallback;
     if (comm->nranks > SOL_GPU_MAX_RANKS) {
@@ -150,7 +173,6 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
                  SOL_GPU_MAX_RANKS);
     }
     for (int r = 0; r < comm->nranks; r++) {
-        state->ranks_here += memcmp(all[r].uuid, mine->uuid, sizeof mine->uuid) == 0;
         if (all[r].plan != all[0].plan || all[r].nccl_above != all[0].nccl_above) {
             return sol_thread_error(SOL_ERR_MISMATCH,
                                     "ranks 0 and %d differ in SOLCCL_TUNING_FILE, SOLCCL_CUDA_* "
@@ -248,8 +270,6 @@ static sol_status_t open_staging(sol_comm_t comm, struct sol_cuda *state, uint64
     gpu->timeout_ns = comm->timeout_ns;
     gpu->rank = comm->rank;
     gpu->nranks = comm->nranks;
-    gpu->max_ctas = state->sms * SOL_GPU_CTAS_PER_SM / state->ranks_here;
-    gpu->max_ctas = gpu->max_ctas > SOL_GPU_MAX_CTAS ? SOL_GPU_MAX_CTAS : gpu->max_ctas;
     return SOL_OK;
 }
 

@@ -137,8 +137,12 @@ static cudaError_t end_captured(struct sol_cuda_order *order, cudaStream_t strea
     if (error != cudaSuccess) {
         return error;
     }
-    if (status != cudaStreamCaptureStatusActive || count != 1) {
-        return cudaErrorStreamCaptureInvalidated; /* behind a launch there is its node alone */
+    if (status != cudaStreamCaptureStatusActive) {
+        return cudaErrorStreamCaptureInvalidated;
+    }
+    if (count != 1) { /* behind a launch there is its node alone: nothing was launched */
+        capture->id = capture->tail != NULL ? capture->id : 0;
+        return cudaSuccess;
     }
     cudaGraphNode_t now = nodes[0];
     if (order->mixing && capture->record == NULL) {

@@ -42,7 +42,6 @@ struct sol_cuda {
     CUdevice cu_device;
     int rank, nranks;
     uint64_t nonce; /* rank 0's, equal on all ranks */
-    int sms;        /* multiprocessors */
     int ranks_here; /* ranks on this device */
     char gpu_name[64];
     char fallback[256];   /* why p2p is not used */
