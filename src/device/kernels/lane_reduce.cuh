@@ -90,7 +90,7 @@ sol_lane_first_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce
     struct sol_vector own[V], out[V], in[N - 1][V];
 #pragma unroll
     for (int k = 0; k < N - 1; k++) {
-        int peer = sol_push_peer(comm, task.n, k);
+        int peer = sol_push_peer(task.rank, task.n, k);
         if (k >= task.n - 1 || !(task.to >> peer & 1))
             continue;
         uint32_t bytes = sol_unit_bytes(u, peer, task.two);
@@ -115,7 +115,7 @@ sol_lane_first_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce
         true; /* no way out of the loop, so that it is unrolled and `in` stays in registers */
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
-        int peer = sol_poll_peer(comm, q);
+        int peer = sol_poll_peer(task.rank, q);
         uint64_t s = q < task.n - 1 ? counters.received[peer] : 0;
         if (q < task.n - 1)
             good = good && sol_take_from_lane<V>(comm, args.story,
@@ -131,7 +131,7 @@ sol_lane_first_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce
     sol_store_own<EXACT, V>(result, own_bytes, place, own);
 #pragma unroll
     for (int k = 0; k < N - 1; k++) {
-        int peer = sol_push_peer(comm, task.n, k);
+        int peer = sol_push_peer(task.rank, task.n, k);
         if (!task.two || k >= task.n - 1)
             continue;
         uint64_t s = counters.sent[peer] + 1;
@@ -151,7 +151,7 @@ sol_lane_second_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduc
     const struct sol_place place = {at, blockDim.x * 16, 0};
 #pragma unroll 1
     for (int q = 0; q < task.n - 1; q++) {
-        int peer = sol_poll_peer(comm, q);
+        int peer = sol_poll_peer(task.rank, q);
         uint32_t bytes = sol_unit_bytes(u, peer, true);
         uint64_t s = counters.received[peer] + 1;
         struct sol_vector in[V];

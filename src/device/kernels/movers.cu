@@ -12,25 +12,21 @@ template <int N, int V> static struct sol_kernel exact_push(bool spread)
     struct sol_kernel k;
     k.function = spread ? (const void *)sol_push_kernel<N, V, true, true>
                         : (const void *)sol_push_kernel<N, V, false, true>;
-    k.threads = V == 4 ? 256 : 512;
+    k.threads = V == 4 || N == 8 ? 256 : 512;
     k.vectors = V;
     return k;
 }
 
-template <int N> static struct sol_kernel ragged_push(bool spread)
+template <int N> static struct sol_kernel ragged_push(void)
 {
-    struct sol_kernel k;
-    k.function = spread ? (const void *)sol_push_kernel<N, 1, true, false>
-                        : (const void *)sol_push_kernel<N, 1, false, false>;
-    k.threads = 256;
-    k.vectors = 1;
+    struct sol_kernel k = {(const void *)sol_push_kernel<N, 1, true, false>, 256, 1};
     return k;
 }
 
 struct sol_kernel sol_push_for(const struct sol_kernel_key *key)
 {
     if (!key->exact)
-        return key->nranks == 2 ? ragged_push<2>(key->spread) : ragged_push<8>(key->spread);
+        return key->nranks == 2 ? ragged_push<2>() : ragged_push<8>();
     if (key->nranks == 2)
         return key->vectors >= 4   ? exact_push<2, 4>(key->spread)
                : key->vectors == 2 ? exact_push<2, 2>(key->spread)

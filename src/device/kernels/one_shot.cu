@@ -12,7 +12,7 @@ template <int D, int N, int V> static struct sol_kernel hot_shape(const struct s
     struct sol_kernel k;
     k.function = key->spread ? (const void *)sol_one_shot_kernel<D, SOL_SUM, N, V, true, true>
                              : (const void *)sol_one_shot_kernel<D, SOL_SUM, N, V, false, true>;
-    k.threads = V == 4 ? 256 : 512;
+    k.threads = V == 4 || N == 8 ? 256 : 512;
     k.vectors = V;
     return k;
 }

@@ -58,19 +58,22 @@ SOL_GPU_FN struct sol_vector sol_reduce_ranks(int op, int rank, int n, struct so
     return sol_finish<D>(op, acc, n);
 }
 
-/* OP: SOL_SUM (AVG too), or -1: any, taken from the arguments. N: 2, or the most ranks. SPREAD:
- * receivers get different blocks. */
+/*
+ * OP: SOL_SUM (AVG too), or -1: any, taken from the arguments. N: 2, or the most ranks. SPREAD:
+ * receivers get different blocks. EXACT with a given OP, and neither with -1: a general kernel
+ * takes its blocks one after the other in a loop, spread or not, so that it is small.
+ */
 template <int D, int OP, int N, int V, bool SPREAD, bool EXACT>
-__global__ void __launch_bounds__(V == 4 || OP < 0 ? 256 : 512, N == 2 ? 2 : 1)
+__global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2 ? 2 : 1)
     sol_one_shot_kernel(const __grid_constant__ struct sol_gpu_comm comm,
                         const __grid_constant__ struct sol_one_shot_args args)
 {
     sol_await_predecessors();
     sol_admit_successor();
+    const bool hot = OP >= 0; /* roots and scalars are in the general kernels only */
     const int n = N == 2 ? 2 : comm.nranks;
-    const int op = OP < 0 ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
+    const int op = !hot ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
     const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
-    const bool hot = OP >= 0; /* the rooted form is in the general kernels only */
     const unsigned to = hot || args.root < 0 ? others : others & 1u << args.root;
     const bool receives = hot || args.root < 0 || args.root == comm.rank;
     const unsigned from = receives ? others : 0;
@@ -79,35 +82,40 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 ? 256 : 512, N == 2 ? 2 : 1)
     bool left = false;
 
     for (uint32_t base = 0; base < args.bytes; base += place.turn, place.at += place.turn) {
-        struct sol_vector own[V], in[N - 1][V], out[SPREAD ? N - 1 : 1][V];
-        if (SPREAD) {
+        const int rank = sol_opaque(comm.rank);
+        struct sol_vector own[V], in[N - 1][V], out[hot && SPREAD ? N - 1 : 1][V];
+        if (hot && SPREAD) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)
                 if (k < n - 1)
-                    sol_load_own<EXACT, V>(args.send + sol_push_peer(comm, n, k) * args.stride,
-                                           args.bytes, place, out[SPREAD ? k : 0]);
+                    sol_load_own<EXACT, V>(args.send + sol_push_peer(rank, n, k) * args.stride,
+                                           args.bytes, place, out[hot && SPREAD ? k : 0]);
         }
-        sol_load_own<EXACT, V>(args.send + comm.rank * args.stride, args.bytes, place, own);
+        if (hot)
+            sol_load_own<EXACT, V>(args.send + rank * args.stride, args.bytes, place, own);
         if (ticket.dead)
             return;
-        if (OP < 0 && args.premul) {
+        struct sol_slots slots = sol_find_slots(comm, rank, ticket.epoch);
+        if (!hot) {
             uint64_t scalar =
                 args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
+#pragma unroll 1
+            for (int k = 0; k < n; k++) { /* the last is this rank itself */
+                int peer = sol_push_peer(rank, n, k);
+                sol_load_own<EXACT, V>(args.send + peer * args.stride, args.bytes, place, own);
 #pragma unroll
-            for (int v = 0; v < V; v++) {
-                own[v] = sol_scale<D>(own[v], scalar);
-#pragma unroll
-                for (int k = 0; SPREAD && k < N - 1; k++)
-                    out[SPREAD ? k : 0][v] = sol_scale<D>(out[SPREAD ? k : 0][v], scalar);
+                for (int v = 0; v < V; v++)
+                    if (args.premul)
+                        own[v] = sol_scale<D>(own[v], scalar);
+                if (to >> peer & 1)
+                    sol_send_to<V>(comm, slots, ticket.epoch, peer, args.bytes, place, own);
             }
-        }
-        struct sol_slots slots = sol_find_slots(comm, ticket.epoch);
-        if (SPREAD) {
+        } else if (SPREAD) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)
                 if (k < n - 1)
-                    sol_send_to<V>(comm, slots, ticket.epoch, sol_push_peer(comm, n, k), args.bytes,
-                                   place, out[SPREAD ? k : 0]);
+                    sol_send_to<V>(comm, slots, ticket.epoch, sol_push_peer(rank, n, k), args.bytes,
+                                   place, out[hot && SPREAD ? k : 0]);
         } else {
             sol_send_to_all<N, V>(comm, slots, ticket.epoch, n, to, args.bytes, place, own);
         }
@@ -122,7 +130,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 ? 256 : 512, N == 2 ? 2 : 1)
             return;
 #pragma unroll
         for (int v = 0; v < V; v++)
-            own[v] = sol_reduce_ranks<D, N, V>(op, comm.rank, n, own[v], in, v);
+            own[v] = sol_reduce_ranks<D, N, V>(op, rank, n, own[v], in, v);
         sol_store_own<EXACT, V>(args.recv, args.bytes, place, own);
         sol_reset<N, V>(comm, slots, from, args.bytes, place);
     }

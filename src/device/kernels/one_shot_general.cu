@@ -11,13 +11,8 @@ struct sol_kernel sol_one_shot_general_for(const struct sol_kernel_key *key);
 template <int D> static struct sol_kernel general(const struct sol_kernel_key *key)
 {
     struct sol_kernel k;
-    if (key->spread)
-        k.function = key->nranks == 2 ? (const void *)sol_one_shot_kernel<D, -1, 2, 1, true, false>
-                                      : (const void *)sol_one_shot_kernel<D, -1, 8, 1, true, false>;
-    else
-        k.function = key->nranks == 2
-                         ? (const void *)sol_one_shot_kernel<D, -1, 2, 1, false, false>
-                         : (const void *)sol_one_shot_kernel<D, -1, 8, 1, false, false>;
+    k.function = key->nranks == 2 ? (const void *)sol_one_shot_kernel<D, -1, 2, 1, true, false>
+                                  : (const void *)sol_one_shot_kernel<D, -1, 8, 1, true, false>;
     k.threads = 256;
     k.vectors = 1;
     return k;

@@ -28,9 +28,10 @@ struct sol_push_args {
     int copy;          /* own block goes from send to recv here (not in place) */
 };
 
-/* SPREAD: peers get different blocks. */
+/* SPREAD: peers get different blocks. Without EXACT blocks are taken one after the other in a loop,
+ * spread or not, so that the kernel is small. */
 template <int N, int V, bool SPREAD, bool EXACT>
-__global__ void __launch_bounds__(V == 4 || !EXACT ? 256 : 512, N == 2 ? 2 : 1)
+__global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2 ? 2 : 1)
     sol_push_kernel(const __grid_constant__ struct sol_gpu_comm comm,
                     const __grid_constant__ struct sol_push_args args)
 {
@@ -38,34 +39,45 @@ __global__ void __launch_bounds__(V == 4 || !EXACT ? 256 : 512, N == 2 ? 2 : 1)
     sol_admit_successor();
     const int n = N == 2 ? 2 : comm.nranks;
     const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
+    const bool many = EXACT && SPREAD; /* all blocks in registers at once */
     struct sol_place place = sol_first_place<V>();
     struct sol_ticket ticket = sol_take_ticket(comm);
     bool left = false;
 
     for (uint32_t base = 0; base < args.bytes; base += place.turn, place.at += place.turn) {
-        struct sol_vector own[V], out[SPREAD ? N - 1 : 1][V], in[N - 1][V];
-        if (SPREAD) {
+        const int rank = sol_opaque(comm.rank);
+        struct sol_vector own[V], out[many ? N - 1 : 1][V], in[N - 1][V];
+        if (many) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++) {
-                int peer = sol_push_peer(comm, n, k);
+                int peer = sol_push_peer(rank, n, k);
                 if (k < n - 1 && (args.to >> peer & 1))
                     sol_load_own<EXACT, V>(args.send + peer * args.send_stride, args.bytes, place,
-                                           out[SPREAD ? k : 0]);
+                                           out[many ? k : 0]);
             }
         }
-        if (args.copy || (!SPREAD && args.to))
-            sol_load_own<EXACT, V>(args.send + comm.rank * args.send_stride, args.bytes, place,
-                                   own);
+        if (EXACT && (args.copy || (!SPREAD && args.to)))
+            sol_load_own<EXACT, V>(args.send + rank * args.send_stride, args.bytes, place, own);
         if (ticket.dead)
             return;
-        struct sol_slots slots = sol_find_slots(comm, ticket.epoch);
-        if (SPREAD) {
+        struct sol_slots slots = sol_find_slots(comm, rank, ticket.epoch);
+        if (!EXACT) {
+#pragma unroll 1
+            for (int k = 0; k < n; k++) { /* the last is this rank itself */
+                int peer = sol_push_peer(rank, n, k);
+                if (!(args.to >> peer & 1) && !(args.copy && peer == rank))
+                    continue;
+                sol_load_own<EXACT, V>(args.send + peer * args.send_stride, args.bytes, place, own);
+                if (peer != rank)
+                    sol_send_to<V>(comm, slots, ticket.epoch, peer, args.bytes, place, own);
+            }
+        } else if (SPREAD) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++) {
-                int peer = sol_push_peer(comm, n, k);
+                int peer = sol_push_peer(rank, n, k);
                 if (k < n - 1 && (args.to >> peer & 1))
                     sol_send_to<V>(comm, slots, ticket.epoch, peer, args.bytes, place,
-                                   out[SPREAD ? k : 0]);
+                                   out[many ? k : 0]);
             }
         } else if (args.to) {
             sol_send_to_all<N, V>(comm, slots, ticket.epoch, n, args.to, args.bytes, place, own);
@@ -76,8 +88,7 @@ __global__ void __launch_bounds__(V == 4 || !EXACT ? 256 : 512, N == 2 ? 2 : 1)
             left = true;
         }
         if (args.copy)
-            sol_store_own<EXACT, V>(args.recv + comm.rank * args.recv_stride, args.bytes, place,
-                                    own);
+            sol_store_own<EXACT, V>(args.recv + rank * args.recv_stride, args.bytes, place, own);
         if (args.from == 0)
             continue;
         if (!sol_receive<N, V>(comm, slots, ticket.epoch, args.from, args.bytes, place, args.story,
@@ -85,7 +96,7 @@ __global__ void __launch_bounds__(V == 4 || !EXACT ? 256 : 512, N == 2 ? 2 : 1)
             return;
 #pragma unroll
         for (int q = 0; q < N - 1; q++) {
-            int peer = sol_poll_peer(comm, q);
+            int peer = sol_poll_peer(rank, q);
             if (args.from >> peer & 1)
                 sol_store_own<EXACT, V>(args.recv + peer * args.recv_stride, args.bytes, place,
                                         in[q]);

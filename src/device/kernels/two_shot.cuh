@@ -46,41 +46,52 @@ __global__ void __launch_bounds__(256, 1)
 {
     sol_await_predecessors();
     sol_admit_successor();
-    const int n = comm.nranks, rank = comm.rank;
-    const int op = OP < 0 ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
-    const unsigned others = ((1u << n) - 1) & ~(1u << rank);
+    const int n = comm.nranks;
+    const bool hot = OP >= 0; /* the general kernels take their blocks one after the other */
+    const int op = !hot ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
+    const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
     const uint32_t upper = (uint32_t)(comm.layout.slot_bytes / 2);
     struct sol_place place = sol_first_place<1>();
     struct sol_ticket ticket = sol_take_ticket(comm);
     bool left = false;
 
     for (uint32_t base = 0; base < args.share; base += place.turn, place.at += place.turn) {
-        struct sol_vector own[1], out[N - 1][1], in[N - 1][1];
+        const int rank = sol_opaque(comm.rank);
+        struct sol_vector own[1], out[hot ? N - 1 : 1][1], in[N - 1][1];
+        if (hot) {
 #pragma unroll
-        for (int k = 0; k < N - 1; k++) {
-            int peer = sol_push_peer(comm, n, k);
-            if (k < n - 1)
-                sol_load_own<EXACT, 1>(args.send + (uint64_t)peer * args.share,
-                                       sol_share_bytes(args, peer), place, out[k]);
+            for (int k = 0; k < N - 1; k++) {
+                int peer = sol_push_peer(rank, n, k);
+                if (k < n - 1)
+                    sol_load_own<EXACT, 1>(args.send + (uint64_t)peer * args.share,
+                                           sol_share_bytes(args, peer), place, out[hot ? k : 0]);
+            }
+            sol_load_own<EXACT, 1>(args.send + (uint64_t)rank * args.share,
+                                   sol_share_bytes(args, rank), place, own);
         }
-        sol_load_own<EXACT, 1>(args.send + (uint64_t)rank * args.share, sol_share_bytes(args, rank),
-                               place, own);
         if (ticket.dead)
             return;
-        if (OP < 0 && args.premul) {
-            uint64_t scalar =
-                args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
-            own[0] = sol_scale<D>(own[0], scalar);
+        struct sol_slots slots = sol_find_slots(comm, rank, ticket.epoch);
+        if (hot) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)
-                out[k][0] = sol_scale<D>(out[k][0], scalar);
+                if (k < n - 1)
+                    sol_send_to<1>(comm, slots, ticket.epoch, sol_push_peer(rank, n, k), args.share,
+                                   place, out[hot ? k : 0]);
+        } else {
+            uint64_t scalar =
+                args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
+#pragma unroll 1
+            for (int k = 0; k < n; k++) { /* the last is this rank itself */
+                int peer = sol_push_peer(rank, n, k);
+                sol_load_own<EXACT, 1>(args.send + (uint64_t)peer * args.share,
+                                       sol_share_bytes(args, peer), place, own);
+                if (args.premul)
+                    own[0] = sol_scale<D>(own[0], scalar);
+                if (k < n - 1)
+                    sol_send_to<1>(comm, slots, ticket.epoch, peer, args.share, place, own);
+            }
         }
-        struct sol_slots slots = sol_find_slots(comm, ticket.epoch);
-#pragma unroll
-        for (int k = 0; k < N - 1; k++)
-            if (k < n - 1)
-                sol_send_to<1>(comm, slots, ticket.epoch, sol_push_peer(comm, n, k), args.share,
-                               place, out[k]);
         if (!left) {
             sol_leave_ticket(comm);
             left = true;
@@ -103,7 +114,7 @@ __global__ void __launch_bounds__(256, 1)
             return;
 #pragma unroll
         for (int q = 0; q < N - 1; q++) {
-            int peer = sol_poll_peer(comm, q);
+            int peer = sol_poll_peer(rank, q);
             if (q < n - 1)
                 sol_store_own<EXACT, 1>(args.recv + (uint64_t)peer * args.share,
                                         sol_share_bytes(args, peer), place, in[q]);

@@ -33,16 +33,16 @@ SOL_GPU_FN void sol_leave_ticket(const struct sol_gpu_comm &comm)
 
 /* Peers in the order in which this rank pushes to them, k from 0: its neighbour first, so that the
  * ranks do not all begin with the same one. */
-SOL_GPU_FN int sol_push_peer(const struct sol_gpu_comm &comm, int n, int k)
+SOL_GPU_FN int sol_push_peer(int rank, int n, int k)
 {
-    int peer = comm.rank + 1 + k;
+    int peer = rank + 1 + k;
     return peer < n ? peer : peer - n;
 }
 
 /* Peers in the order in which this rank reads them, q from 0: ascending, without itself. */
-SOL_GPU_FN int sol_poll_peer(const struct sol_gpu_comm &comm, int q)
+SOL_GPU_FN int sol_poll_peer(int rank, int q)
 {
-    return q + (q >= comm.rank);
+    return q + (q >= rank);
 }
 
 /* Tell the peers in `to` that this rank has come to this epoch. Block 0 only does something. */

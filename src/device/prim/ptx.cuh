@@ -138,6 +138,14 @@ SOL_GPU_FN void sol_admit_successor(void)
 #endif
 }
 
+/* The same value, of which the compiler knows nothing: what depends on it is computed where it is
+ * used, instead of being kept in registers from before a loop. */
+SOL_GPU_FN int sol_opaque(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* --- time ---------------------------------------------------------------------------------------
  */
 

@@ -21,17 +21,20 @@
 struct sol_slots {
     uint64_t outgoing, outgoing_escape; /* offsets into a peer's staging */
     char *incoming, *incoming_escape;   /* of source 0, here */
+    int rank;
 };
 
-SOL_GPU_FN struct sol_slots sol_find_slots(const struct sol_gpu_comm &comm, uint64_t epoch)
+SOL_GPU_FN struct sol_slots sol_find_slots(const struct sol_gpu_comm &comm, int rank,
+                                           uint64_t epoch)
 {
     const struct sol_gpu_layout &l = comm.layout;
     struct sol_slots s;
     uint64_t parity = sol_gpu_slot(&l, epoch, 0);
-    uint64_t own = (uint64_t)comm.rank * l.slot_bytes;
+    uint64_t own = (uint64_t)rank * l.slot_bytes;
     s.outgoing = parity + own;
     s.outgoing_escape = parity + l.escape + own / 2;
-    s.incoming = comm.staging[comm.rank] + parity;
+    s.incoming = comm.staging[rank] + parity;
+    s.rank = rank;
     s.incoming_escape = s.incoming + l.escape;
     return s;
 }
@@ -91,7 +94,7 @@ SOL_GPU_FN void sol_send_to_all(const struct sol_gpu_comm &comm, const struct so
         struct sol_parcel parcel = sol_wrap_vector(own[v], epoch);
 #pragma unroll
         for (int k = 0; k < N - 1; k++) {
-            int peer = sol_push_peer(comm, n, k);
+            int peer = sol_push_peer(slots.rank, n, k);
             if (k >= n - 1 || !(to >> peer & 1))
                 continue;
             char *base = comm.staging[peer];
@@ -134,7 +137,7 @@ SOL_GPU_FN bool sol_receive(const struct sol_gpu_comm &comm, const struct sol_sl
         suspect = missing = false;
 #pragma unroll
         for (int q = 0; q < N - 1; q++) {
-            int peer = sol_poll_peer(comm, q);
+            int peer = sol_poll_peer(slots.rank, q);
 #pragma unroll
             for (int v = 0; v < V; v++) {
                 uint32_t at = place.at + v * place.step;
@@ -157,14 +160,14 @@ SOL_GPU_FN bool sol_receive(const struct sol_gpu_comm &comm, const struct sol_sl
             for (int v = 0; v < V; v++)
                 if (sol_vector_missing(in[q][v])) {
                     missing = true;
-                    awaited = sol_poll_peer(comm, q);
+                    awaited = sol_poll_peer(slots.rank, q);
                 }
         if (missing && sol_watch_expired(comm, story, watch, awaited))
             return false;
     } while (missing);
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
-        int peer = sol_poll_peer(comm, q);
+        int peer = sol_poll_peer(slots.rank, q);
 #pragma unroll
         for (int v = 0; v < V; v++) {
             uint32_t at = place.at + v * place.step;
@@ -183,7 +186,7 @@ SOL_GPU_FN void sol_reset(const struct sol_gpu_comm &comm, const struct sol_slot
     const uint32_t slot = (uint32_t)comm.layout.slot_bytes;
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
-        int peer = sol_poll_peer(comm, q);
+        int peer = sol_poll_peer(slots.rank, q);
 #pragma unroll
         for (int v = 0; v < V; v++) {
             uint32_t at = place.at + v * place.step;
