@@ -5,11 +5,11 @@
  */
 #include "solccl/solccl.h"
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
+
+#include <cmocka.h>
 
 static void structs_keep_their_layout(void **state)
 {
