@@ -8,7 +8,9 @@
  * launcher, each rank is a worker and rank 0's process is the driver of a child.
  */
 #include "perf_driver.h"
+#include "perf_gpu.h"
 #include "perf_measure.h"
+#include "perf_nccl.h"
 #include "perf_options.h"
 #include "perf_report.h"
 #include "perf_rows.h"
@@ -23,7 +25,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +35,9 @@ struct session {
     const perf_options_t *options;
     perf_driver_t driver;
     perf_terms_t terms;
+    perf_gpu_terms_t gpu_terms;
+    bool gpu_bound; /* they are measured */
+    char gpu_name[96], gpu_driver[32];
     int cpus[TOOL_MAX_CPUS], ncpus, cores;
     bool bound;        /* ranks have a CPU each */
     perf_row_t common; /* what all rows share */
@@ -59,6 +66,10 @@ static void describe_ranks(struct session *session, char *text, size_t bytes)
     int rank;
 
     text[0] = '\0';
+    if (session->options->gpu) {
+        snprintf(text, bytes, "%s", session->gpu_name);
+        return;
+    }
     if (!session->bound) {
         tool_append(text, bytes, "%d CPUs on %d cores, ranks not bound%s", session->ncpus,
                     session->cores,
@@ -86,6 +97,8 @@ static void describe_run(struct session *session, int argc, char **argv)
     tool_append(row->run, sizeof(row->run), "%s", id);
     tool_machine_name(row->machine, sizeof(row->machine));
     tool_kernel_name(row->driver, sizeof(row->driver));
+    if (session->options->gpu)
+        snprintf(row->driver, sizeof(row->driver), "%s", session->gpu_driver);
     describe_ranks(session, row->device, sizeof(row->device));
     tool_append(row->versions, sizeof(row->versions), "{\"commit\": \"%s\"", SOLCCL_COMMIT);
     for (i = 0; i < session->driver.nsides; i++) {
@@ -95,7 +108,6 @@ static void describe_run(struct session *session, int argc, char **argv)
     }
     tool_append(row->versions, sizeof(row->versions), "}");
     join_command(argc, argv, row->command, sizeof(row->command));
-    snprintf(row->mode, sizeof(row->mode), "%s", perf_device_cpu.mode);
     row->ranks = row->processes = session->driver.sides[0].nranks;
 }
 
@@ -148,6 +160,11 @@ static void print_head(const struct session *session)
                                                  : "");
     if (session->terms.sizes)
         print_terms(&session->terms);
+    if (session->gpu_bound)
+        printf("# bound    local kernel %.3f us + hops x %.3f us + sent / %.1f GB/s; empty kernel "
+               "%.3f us, with dependent launch %.3f us\n",
+               session->gpu_terms.local_us, session->gpu_terms.line_us, session->gpu_terms.link_gbs,
+               session->gpu_terms.floor_us, session->gpu_terms.floor_pdl_us);
     fflush(stdout);
 }
 
@@ -179,6 +196,7 @@ static void make_row(struct session *session, int side, const perf_case_t *c,
     perf_bound_t bound;
 
     *row = session->common;
+    snprintf(row->mode, sizeof(row->mode), "%s", perf_mode_name(c->mode));
     snprintf(row->library, sizeof(row->library), "%s", session->driver.sides[side].name);
     snprintf(row->op, sizeof(row->op), "%s", perf_op_name(c->op));
     snprintf(row->dtype, sizeof(row->dtype), "%s", perf_dtype_name(c->dtype));
@@ -194,8 +212,14 @@ static void make_row(struct session *session, int side, const perf_case_t *c,
     row->algbw = perf_algbw(c, n, row->us_p50);
     row->busbw = perf_busbw(c, n, row->us_p50);
     row->wrong = result->setup.wrong;
-    if (side == 0)
-        snprintf(row->protocol, sizeof(row->protocol), "%.255s", result->setup.protocol);
+    if (side == 0) {
+        snprintf(row->plan, sizeof(row->plan), "%.255s", result->setup.protocol);
+        snprintf(row->protocol, sizeof(row->protocol), "%.*s",
+                 (int)strcspn(result->setup.protocol, ":"), result->setup.protocol);
+    }
+    if (session->gpu_bound)
+        row->sol_us =
+            perf_gpu_bound(&session->gpu_terms, c, n, row->sol_terms, sizeof(row->sol_terms));
     if (session->terms.sizes) {
         bound = perf_sol_bound(&session->terms, c, n);
         row->sol_us = bound.us;
@@ -267,7 +291,7 @@ static bool measure_sizes(struct session *session, perf_case_t c)
     }
 }
 
-static bool measure_types(struct session *session, perf_op_t op)
+static bool measure_types(struct session *session, perf_op_t op, perf_mode_t mode)
 {
     const perf_options_t *o = session->options;
     bool reduces = perf_op_reduces(op);
@@ -278,6 +302,9 @@ static bool measure_types(struct session *session, perf_op_t op)
     c.op = op;
     c.root = (int)o->root;
     c.memory = o->memory;
+    c.mode = mode;
+    if (o->gpu)
+        printf("# mode     %s\n", perf_mode_name(mode));
     perf_table_head(stdout, perf_op_name(op), session->peers, session->npeers);
     for (dtype = 0; dtype < SOL_DTYPE_COUNT; dtype++) {
         if (!o->dtypes[dtype])
@@ -303,11 +330,14 @@ static bool measure_types(struct session *session, perf_op_t op)
 
 static bool measure_all(struct session *session)
 {
-    int op;
+    const perf_options_t *o = session->options;
+    int op, mode;
 
     for (op = 0; op < PERF_OP_COUNT; op++)
-        if (session->options->ops[op] && !measure_types(session, (perf_op_t)op))
-            return false;
+        for (mode = 0; mode < PERF_MODE_COUNT; mode++)
+            if (o->ops[op] && o->modes[mode] &&
+                !measure_types(session, (perf_op_t)op, (perf_mode_t)mode))
+                return false;
     return true;
 }
 
@@ -356,15 +386,63 @@ static bool write_results(const perf_options_t *o, const perf_rows_t *rows)
     return !o->report || perf_report_write(o->report, rows);
 }
 
+/* CUDA in a child: its context is gone before any rank is measured. What it finds comes back in
+ * memory that both see. */
+struct gpu_facts {
+    bool well;
+    int count;
+    char name[64], driver[32];
+    perf_gpu_terms_t terms;
+};
+
+static bool ask_gpus(int nranks, struct gpu_facts *facts)
+{
+    struct gpu_facts *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child;
+
+    if (shared == MAP_FAILED)
+        return false;
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        shared->count = perf_gpu_count(shared->name, sizeof(shared->name), shared->driver,
+                                       sizeof(shared->driver));
+        shared->well = nranks == 0 || perf_gpu_measure(nranks, &shared->terms);
+        _exit(0);
+    }
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    *facts = *shared;
+    munmap(shared, sizeof(*shared));
+    return child > 0;
+}
+
+static bool measure_gpus(struct session *session)
+{
+    struct gpu_facts facts;
+
+    fprintf(stderr, "# measuring the GPUs\n");
+    if (!ask_gpus((int)session->options->ranks, &facts) || !facts.well)
+        return false;
+    session->gpu_terms = facts.terms;
+    snprintf(session->gpu_name, sizeof(session->gpu_name), "%d x %s", facts.count, facts.name);
+    snprintf(session->gpu_driver, sizeof(session->gpu_driver), "%s", facts.driver);
+    session->gpu_bound = true;
+    return true;
+}
+
 static bool measure(struct session *session, bool launch, int argc, char **argv)
 {
     const perf_options_t *o = session->options;
     perf_driver_t *driver = &session->driver;
 
+    if (o->gpu && o->sol && !measure_gpus(session))
+        return false;
     if (!start_sides(session, launch))
         return false;
     describe_run(session, argc, argv);
-    if (o->sol) {
+    if (o->sol && !o->gpu) {
         fprintf(stderr, "# measuring the machine\n");
         if (!perf_sol_measure(driver, &driver->sides[0], session->cpus, session->ncpus, o->end,
                               &session->terms))
@@ -375,6 +453,22 @@ static bool measure(struct session *session, bool launch, int argc, char **argv)
         return false;
     perf_table_summary(stdout, &session->rows);
     return write_results(o, &session->rows);
+}
+
+static int be_worker(const perf_options_t *options)
+{
+#ifdef SOL_WITH_CUDA
+    const perf_library_t *libraries[] = {&perf_library_solccl, &perf_library_nccl,
+                                         &perf_library_nccl_sym};
+    int i;
+
+    for (i = 0; options->gpu && i < 3; i++)
+        if (!options->library[0] || !strcmp(options->library, libraries[i]->name))
+            return perf_worker(libraries[i], &perf_device_cuda);
+#endif
+    if (options->gpu)
+        return tool_error("perf", "this solccl was built without CUDA");
+    return perf_worker(&perf_library_solccl, &perf_device_cpu);
 }
 
 /* The child of rank 0's process that is rank 0's worker. */
@@ -391,7 +485,7 @@ static bool fork_worker(struct session *session)
             _exit(1);
         setpgid(0, 0);
         perf_solccl_attached();
-        _exit(perf_worker(&perf_library_solccl, &perf_device_cpu));
+        _exit(be_worker(session->options));
     }
     if (child < 0)
         tool_error("perf", "a process was refused: %s", strerror(errno));
@@ -407,7 +501,8 @@ static int drive(const perf_options_t *options, bool launch, int argc, char **ar
         return 1;
     session->options = options;
     session->ncpus = tool_cpus(session->cpus, TOOL_MAX_CPUS, &session->cores);
-    well = open_json(session) && perf_driver_open(&session->driver, options->timeout_s) &&
+    well = open_json(session) &&
+           perf_driver_open(&session->driver, options->gpu, options->timeout_s) &&
            (launch || fork_worker(session)) && measure(session, launch, argc, argv);
     perf_driver_close(&session->driver);
     if (session->json && fclose(session->json) != 0)
@@ -456,7 +551,7 @@ int tool_perf(int argc, char **argv)
     if (status >= 0)
         return status;
     if (options.worker)
-        return perf_worker(&perf_library_solccl, &perf_device_cpu);
+        return be_worker(&options);
     if (options.from)
         return show_saved(&options);
     signal(SIGPIPE, SIG_IGN);
@@ -466,11 +561,16 @@ int tool_perf(int argc, char **argv)
                           "--peer starts launchers of its own: run it without one, with -g");
     if (rank > 0) {
         perf_solccl_attached();
-        return perf_worker(&perf_library_solccl, &perf_device_cpu);
+        return be_worker(&options);
     }
     for (i = 0; i < options.npeers; i++)
         if (!perf_peer_present(options.peers[i], why, sizeof(why)))
             return tool_error("perf", "--peer %s: %s", options.peers[i], why);
+    if (options.gpu && !options.ranks) {
+        struct gpu_facts facts;
+
+        options.ranks = ask_gpus(0, &facts) && facts.count > 0 ? facts.count : 2;
+    }
     if (!options.ranks) {
         tool_cpus(cpus, TOOL_MAX_CPUS, &cores);
         options.ranks = cores < 2 ? 2 : cores > 8 ? 8 : cores;

@@ -23,9 +23,10 @@
 #define START_S 60   /* for a launcher to bring all ranks */
 #define END_MS 10000 /* for a side to end when asked */
 
-bool perf_driver_open(perf_driver_t *driver, double timeout_s)
+bool perf_driver_open(perf_driver_t *driver, bool gpu, double timeout_s)
 {
     memset(driver, 0, sizeof(*driver));
+    driver->gpu = gpu;
     driver->timeout_s = timeout_s;
     driver->message = tool_calloc(1, sizeof(*driver->message));
     driver->listener = perf_wire_listen(driver->socket, sizeof(driver->socket));
@@ -74,10 +75,40 @@ static bool peer_program(const char *peer, char *path, size_t bytes)
     return access(path, X_OK) == 0;
 }
 
+/* Peers on GPUs run under our own launcher: NCCL in this very program, PyTorch in Python. */
+static bool is_gpu_peer(const char *peer)
+{
+    return !strcmp(peer, "nccl") || !strcmp(peer, "nccl-sym") || !strcmp(peer, "torch");
+}
+
+static bool torch_program(char *path, size_t bytes)
+{
+    char self[PATH_BYTES - 64], *slash;
+
+    if (getenv("SOLCCL_PEER_DIR")) {
+        snprintf(path, bytes, "%s/solccl-perf-torch.py", getenv("SOLCCL_PEER_DIR"));
+        return access(path, R_OK) == 0;
+    }
+    if (!tool_self_path(self, sizeof(self)) || !(slash = strrchr(self, '/')))
+        return false;
+    *slash = '\0';
+    snprintf(path, bytes, "%s/solccl-perf-torch.py", self);
+    if (access(path, R_OK) == 0)
+        return true;
+    snprintf(path, bytes, "%s/../libexec/solccl/solccl-perf-torch.py", self);
+    return access(path, R_OK) == 0;
+}
+
 bool perf_peer_present(const char *peer, char *why, size_t bytes)
 {
     char path[PATH_BYTES], launcher[64];
 
+    if (!strcmp(peer, "torch") && !torch_program(path, sizeof(path))) {
+        snprintf(why, bytes, "solccl-perf-torch.py is not beside this program");
+        return false;
+    }
+    if (is_gpu_peer(peer))
+        return true; /* whether the library is there, its ranks will say */
     snprintf(launcher, sizeof(launcher), "mpirun.%s", peer);
     if (!executable_in_path(launcher, path, sizeof(path))) {
         snprintf(why, bytes, "%s is not installed (Debian: %s)", launcher,
@@ -95,6 +126,38 @@ bool perf_peer_present(const char *peer, char *why, size_t bytes)
 }
 
 /* Fill argv for a side's launcher. The texts live in `text`. */
+static bool gpu_command(const char *peer, int nranks, char text[4][PATH_BYTES], const char **argv)
+{
+    int i = 0;
+
+    snprintf(text[0], PATH_BYTES, "%d", nranks);
+    if (!tool_self_path(text[1], PATH_BYTES))
+        return false;
+    argv[i++] = text[1];
+    argv[i++] = "run";
+    argv[i++] = "-n";
+    argv[i++] = text[0];
+    argv[i++] = "--bind";
+    argv[i++] = "none";
+    argv[i++] = "--";
+    if (peer && !strcmp(peer, "torch")) {
+        if (!torch_program(text[2], PATH_BYTES))
+            return false;
+        argv[i++] = "python3";
+        argv[i++] = text[2];
+    } else {
+        argv[i++] = text[1];
+        argv[i++] = "perf";
+        argv[i++] = "--worker";
+        argv[i++] = "--device";
+        argv[i++] = "cuda";
+        argv[i++] = "--library";
+        argv[i++] = peer ? peer : "solccl";
+    }
+    argv[i] = NULL;
+    return true;
+}
+
 static bool launch_command(const char *peer, int nranks, bool bind, char text[4][PATH_BYTES],
                            const char **argv)
 {
@@ -167,7 +230,8 @@ static bool launch(perf_driver_t *driver, perf_side_t *side, const char *peer, b
 
     if (!text)
         return false;
-    if (!launch_command(peer, side->nranks, bind, text, argv)) {
+    if (!(driver->gpu ? gpu_command(peer, side->nranks, text, argv)
+                      : launch_command(peer, side->nranks, bind, text, argv))) {
         tool_free(text);
         tool_error("perf", "the program for %s is not to be found", side->name);
         return false;

@@ -15,7 +15,7 @@
 #define PERF_MAX_SIDES 4
 
 typedef struct perf_side {
-    char name[32];     /**< "solccl", "openmpi", "mpich" */
+    char name[32];     /**< "solccl", "openmpi", "mpich", "nccl", "nccl-sym", "torch" */
     char version[128]; /**< as the library says */
     int nranks;
     pid_t launcher; /**< 0: none of ours (perf was started by a launcher itself) */
@@ -28,6 +28,7 @@ typedef struct perf_driver {
     int listener;
     char socket[64];
     double timeout_s; /**< of one command */
+    bool gpu;         /**< the ranks are GPUs */
     perf_message_t *message;
     perf_side_t sides[PERF_MAX_SIDES]; /**< [0] is solccl */
     int nsides;
@@ -40,7 +41,7 @@ typedef struct perf_setup {
     char protocol[256]; /**< of rank 0, or why it is not supported */
 } perf_setup_t;
 
-bool perf_driver_open(perf_driver_t *driver, double timeout_s);
+bool perf_driver_open(perf_driver_t *driver, bool gpu, double timeout_s);
 /** Ends every side (asked, then forced) and frees all. Bounded. */
 void perf_driver_close(perf_driver_t *driver);
 

@@ -32,6 +32,7 @@ typedef struct perf_place {
 struct perf_library {
     const char *name;
     perf_rounding_t rounding;      /**< how sums of small types are accumulated */
+    bool own_memory;               /**< memory_alloc also gives its plain buffers */
     bool broadcast_copies_at_root; /**< the root's recvbuf is written too (NCCL's definition) */
 
     /** Join the job; false with `error` filled. */
@@ -53,7 +54,10 @@ struct perf_library {
 
 /** Where buffers are and how their time is taken. */
 typedef struct perf_device {
-    const char *name, *mode; /**< mode: results' key */
+    const char *name;
+    /** Before the library's open, in a rank that knows its number; NULL: nothing to do. Says what
+     * is wrong on stderr. */
+    bool (*open)(int rank);
     void *(*alloc)(size_t bytes);
     void (*release)(void *memory);
     bool (*write)(void *to, const void *from_host, size_t bytes);
@@ -70,6 +74,12 @@ typedef struct perf_device {
 } perf_device_t;
 
 extern const perf_device_t perf_device_cpu;
+#ifdef SOL_WITH_CUDA
+extern const perf_device_t perf_device_cuda;
+#endif
+
+/** Where calls go: a cudaStream_t, made by the device's open; NULL on CPU ranks. */
+extern void *perf_stream;
 
 /** The whole life of a worker: open, hello, commands, close. Returns the exit status. */
 int perf_worker(const perf_library_t *library, const perf_device_t *device);

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SAMPLE_US 20.0 /* long against the reading of a clock, 20 to 40 ns */
+#define SAMPLE_US 20.0      /* long against the reading of a clock, 20 to 40 ns */
+#define GPU_SAMPLE_US 400.0 /* long against two events, 1 us */
 #define MAX_BATCH 4096
 #define PILOT_SAMPLES 8
 
@@ -51,7 +52,7 @@ static bool pilot(perf_driver_t *driver, perf_side_t *side, const perf_options_t
         if (!perf_side_time(driver, side, samples, 1, batch, false, ns))
             return false;
         op_us = least(ns, samples) / (double)batch * 1e-3;
-        batch = perf_batch_for(op_us, SAMPLE_US, MAX_BATCH);
+        batch = perf_batch_for(op_us, options->gpu ? GPU_SAMPLE_US : SAMPLE_US, MAX_BATCH);
         samples = op_us < 1000 ? PILOT_SAMPLES : 3;
     }
     plan->batch = batch;

@@ -54,7 +54,6 @@ static bool time_batches(const perf_library_t *library, const perf_case_t *c, co
 
 const perf_device_t perf_device_cpu = {
     .name = "cpu",
-    .mode = "cpu",
     .alloc = tool_pages,
     .release = tool_free,
     .write = copy,

@@ -198,23 +198,45 @@ double perf_busbw(const perf_case_t *c, int nranks, double us)
     return factor * perf_algbw(c, nranks, us);
 }
 
+static const char *const modes[PERF_MODE_COUNT] = {"cpu", "graph", "graph-pdl", "eager"};
+
+const char *perf_mode_name(perf_mode_t mode)
+{
+    return modes[mode];
+}
+
+bool perf_mode_parse(const char *text, perf_mode_t *mode)
+{
+    int i;
+
+    for (i = 0; i < PERF_MODE_COUNT; i++) {
+        if (!strcmp(text, modes[i])) {
+            *mode = (perf_mode_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 void perf_case_write(const perf_case_t *c, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s %s %s %d %d %d %zu", perf_op_name(c->op), perf_dtype_name(c->dtype),
-             perf_redop_name(c->redop), c->in_place, c->root, (int)c->memory, c->count);
+    snprintf(text, bytes, "%s %s %s %d %d %d %zu %s", perf_op_name(c->op),
+             perf_dtype_name(c->dtype), perf_redop_name(c->redop), c->in_place, c->root,
+             (int)c->memory, c->count, perf_mode_name(c->mode));
 }
 
 bool perf_case_read(const char *text, perf_case_t *c)
 {
-    char op[32], dtype[32], redop[32];
+    char op[32], dtype[32], redop[32], mode[32];
     int in_place, root, memory;
     size_t count;
 
-    if (sscanf(text, "%31s %31s %31s %d %d %d %zu", op, dtype, redop, &in_place, &root, &memory,
-               &count) != 7)
+    if (sscanf(text, "%31s %31s %31s %d %d %d %zu %31s", op, dtype, redop, &in_place, &root,
+               &memory, &count, mode) != 8)
         return false;
     if (!perf_op_parse(op, &c->op) || !perf_dtype_parse(dtype, &c->dtype) ||
-        !perf_redop_parse(redop, &c->redop) || memory < 0 || memory > PERF_MEMORY_SYMMETRIC)
+        !perf_redop_parse(redop, &c->redop) || !perf_mode_parse(mode, &c->mode) || memory < 0 ||
+        memory > PERF_MEMORY_SYMMETRIC)
         return false;
     c->in_place = in_place != 0;
     c->root = root;

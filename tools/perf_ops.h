@@ -40,6 +40,15 @@ typedef enum perf_memory_kind {
     PERF_MEMORY_SYMMETRIC = 2
 } perf_memory_kind_t;
 
+/** How calls are issued and timed: CPU ranks have one way, GPU ranks three. */
+typedef enum perf_mode {
+    PERF_MODE_CPU,
+    PERF_MODE_GRAPH,     /**< calls in a CUDA graph */
+    PERF_MODE_GRAPH_PDL, /**< the same, each set up while the one before runs */
+    PERF_MODE_EAGER,     /**< calls launched one by one */
+    PERF_MODE_COUNT
+} perf_mode_t;
+
 /** One thing to measure. `count` is the count argument of the call. */
 typedef struct perf_case {
     perf_op_t op;
@@ -49,6 +58,7 @@ typedef struct perf_case {
     int root; /**< or PERF_ROOT_ROTATES */
     perf_memory_kind_t memory;
     size_t count;
+    perf_mode_t mode;
 } perf_case_t;
 
 /** Elements in the buffers of one rank (of the root, where only it has them). */
@@ -83,7 +93,11 @@ int perf_root(const perf_case_t *c, size_t i, int nranks);
 double perf_algbw(const perf_case_t *c, int nranks, double us);
 double perf_busbw(const perf_case_t *c, int nranks, double us);
 
-/** "all_reduce float32 sum 0 -1 0 1024": a case on the wire, and back. */
+/** "cpu", "graph", "graph-pdl", "eager": results' key. */
+const char *perf_mode_name(perf_mode_t mode);
+bool perf_mode_parse(const char *text, perf_mode_t *mode);
+
+/** "all_reduce float32 sum 0 -1 0 1024 cpu": a case on the wire, and back. */
 void perf_case_write(const perf_case_t *c, char *text, size_t bytes);
 bool perf_case_read(const char *text, perf_case_t *c);
 

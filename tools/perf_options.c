@@ -39,7 +39,10 @@ static const char help[] =
     "More:\n"
     "      --ranks N           the same as -g\n"
     "      --in-place M        0: out of place, 1: in place, both (0)\n"
-    "      --peer NAME,...     measure openmpi, mpich beside solccl, in turns in this run\n"
+    "      --peer NAME,...     measure openmpi, mpich (CPU ranks), nccl, nccl-sym (symmetric\n"
+    "                          windows), torch (GPU ranks) beside solccl, in turns in this run\n"
+    "      --device cpu|cuda   what the ranks are (cpu); GPU rank r is on GPU r\n"
+    "      --mode M,...        GPU ranks: graph, graph-pdl (dependent launch), eager (graph)\n"
     "      --rounds N          turns that each library gets at each size (5)\n"
     "      --round-ms MS       time of one turn (20)\n"
     "      --bind core|none    one CPU a rank where there are enough (core)\n"
@@ -79,7 +82,10 @@ enum {
     OPT_CSV,
     OPT_REPORT,
     OPT_FROM,
-    OPT_WORKER
+    OPT_WORKER,
+    OPT_DEVICE,
+    OPT_MODE,
+    OPT_LIBRARY
 };
 
 static const struct option longs[] = {{"minbytes", required_argument, NULL, 'b'},
@@ -110,6 +116,9 @@ static const struct option longs[] = {{"minbytes", required_argument, NULL, 'b'}
                                       {"report", required_argument, NULL, OPT_REPORT},
                                       {"from", required_argument, NULL, OPT_FROM},
                                       {"worker", no_argument, NULL, OPT_WORKER},
+                                      {"device", required_argument, NULL, OPT_DEVICE},
+                                      {"mode", required_argument, NULL, OPT_MODE},
+                                      {"library", required_argument, NULL, OPT_LIBRARY},
                                       {"help", no_argument, NULL, 'h'},
                                       {NULL, 0, NULL, 0}};
 
@@ -188,13 +197,26 @@ static bool set_peer(perf_options_t *o, const char *name)
 {
     int i;
 
-    if (strcmp(name, "openmpi") && strcmp(name, "mpich"))
+    static const char *const names[] = {"openmpi", "mpich", "nccl", "nccl-sym", "torch"};
+
+    for (i = 0; i < 5 && strcmp(name, names[i]); i++)
+        continue;
+    if (i == 5 || o->npeers == PERF_MAX_SIDES - 1)
         return false;
     for (i = 0; i < o->npeers; i++)
         if (!strcmp(o->peers[i], name))
             return true;
     snprintf(o->peers[o->npeers++], sizeof(o->peers[0]), "%s", name);
     return true;
+}
+
+static bool set_mode(perf_options_t *o, const char *name)
+{
+    perf_mode_t mode;
+
+    if (!perf_mode_parse(name, &mode) || mode == PERF_MODE_CPU)
+        return false;
+    return o->modes[mode] = true;
 }
 
 static bool set_flag(const char *text, bool *value)
@@ -216,7 +238,14 @@ static const char *set_lists(perf_options_t *o, int c, const char *value, char b
     case 'o':
         return each_name(value, set_redop, o, bad) ? NULL : "this operation is not known";
     case OPT_PEER:
-        return each_name(value, set_peer, o, bad) ? NULL : "peers are openmpi and mpich";
+        return each_name(value, set_peer, o, bad)
+                   ? NULL
+                   : "peers are openmpi, mpich, nccl, nccl-sym and torch";
+    case OPT_MODE:
+        return each_name(value, set_mode, o, bad) ? NULL : "modes are graph, graph-pdl and eager";
+    case OPT_DEVICE:
+        o->gpu = !strcmp(value, "cuda");
+        return o->gpu || !strcmp(value, "cpu") ? NULL : "cpu or cuda was expected";
     case OPT_IN_PLACE:
         o->in_place[0] = !strcmp(value, "0") || !strcmp(value, "both");
         o->in_place[1] = !strcmp(value, "1") || !strcmp(value, "both");
@@ -307,9 +336,14 @@ static int take(perf_options_t *o, int c, const char *value, long *threads, cons
     case OPT_WORKER:
         o->worker = true;
         break;
+    case OPT_LIBRARY:
+        snprintf(o->library, sizeof(o->library), "%s", value);
+        break;
     case 'd':
     case 'o':
     case OPT_PEER:
+    case OPT_MODE:
+    case OPT_DEVICE:
     case OPT_IN_PLACE:
     case OPT_BIND:
         why = set_lists(o, c, value, bad);
@@ -334,6 +368,8 @@ static bool any(const bool *flags, int count)
 /* What was left out gets its default; what contradicts itself is refused. */
 static int complete(perf_options_t *o, long threads)
 {
+    int i;
+
     if (o->worker || o->from)
         return -1;
     if (!any(o->ops, PERF_OP_COUNT))
@@ -354,6 +390,16 @@ static int complete(perf_options_t *o, long threads)
         return tool_usage("perf", "%ld ranks are more than %d", o->ranks, SOL_MAX_RANKS);
     if (o->ranks && o->root >= o->ranks)
         return tool_usage("perf", "-r %ld: there are only %ld ranks", o->root, o->ranks);
+    if (!o->gpu && any(o->modes, PERF_MODE_COUNT))
+        return tool_usage("perf", "--mode is for GPU ranks: add --device cuda");
+    if (!any(o->modes, PERF_MODE_COUNT))
+        o->modes[o->gpu ? PERF_MODE_GRAPH : PERF_MODE_CPU] = true;
+    for (i = 0; i < o->npeers; i++)
+        if (o->gpu == (!strcmp(o->peers[i], "openmpi") || !strcmp(o->peers[i], "mpich")))
+            return tool_usage("perf", "--peer %s is for %s ranks", o->peers[i],
+                              o->gpu ? "CPU" : "GPU");
+    if (o->gpu)
+        o->bind = false;
     if (o->npeers && o->memory != PERF_MEMORY_PLAIN)
         return tool_usage("perf", "-R %d has no counterpart in the peers", (int)o->memory);
     return -1;

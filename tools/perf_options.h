@@ -22,6 +22,9 @@ typedef struct perf_options {
     long root; /**< -1: rotates */
     perf_memory_kind_t memory;
     bool bind, sol, worker;
+    bool gpu; /**< --device cuda */
+    bool modes[PERF_MODE_COUNT];
+    char library[32]; /**< of a worker; "": solccl */
     char peers[PERF_MAX_SIDES - 1][32];
     int npeers;
     const char *json, *csv, *report, *from;

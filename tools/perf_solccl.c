@@ -13,6 +13,8 @@
 
 static struct {
     sol_comm_t comm;
+    sol_comm_t plain; /* GPU ranks: without dependent launch */
+    sol_comm_t early; /* GPU ranks: with it; NULL on CPU ranks */
     int rank, nranks;
     bool attached;
     sol_registration_t registrations[2];
@@ -41,9 +43,16 @@ static bool open_comm(perf_place_t *place, perf_error_t *error)
     int version = sol_version();
     sol_status_t status;
 
-    config.backend = SOL_BACKEND_CPU;
+    config.backend = perf_stream ? SOL_BACKEND_CUDA : SOL_BACKEND_CPU;
     config.name = "perf";
+    if (perf_stream)
+        setenv("SOLCCL_CUDA_PDL", "0", 1);
     status = sol_comm_create_from_env(&self.comm, &config);
+    self.plain = self.comm;
+    if (perf_stream && status == SOL_OK) {
+        setenv("SOLCCL_CUDA_PDL", "1", 1);
+        status = sol_comm_create_from_env(&self.early, &config);
+    }
     if (status == SOL_OK)
         status = sol_comm_rank(self.comm, &self.rank);
     if (status == SOL_OK)
@@ -66,13 +75,17 @@ static bool open_comm(perf_place_t *place, perf_error_t *error)
 
 static void close_comm(void)
 {
-    sol_comm_destroy(self.comm);
+    sol_comm_destroy(self.plain);
+    sol_comm_destroy(self.early);
     self.comm = NULL;
 }
 
+/* Also where a case begins: the mode decides which communicator it uses. */
 static const char *refuses(const perf_case_t *c)
 {
-    (void)c;
+    self.comm = self.early && c->mode != PERF_MODE_GRAPH ? self.early : self.plain;
+    if (perf_stream && c->memory == PERF_MEMORY_REGISTERED)
+        return "registering changes nothing for GPU ranks";
     return NULL;
 }
 
@@ -83,10 +96,11 @@ static sol_status_t send_and_receive(const perf_case_t *c, const void *send, voi
 
     if (status != SOL_OK)
         return status;
-    status = sol_send(send, c->count, c->dtype, (self.rank + 1) % self.nranks, self.comm, NULL);
+    status =
+        sol_send(send, c->count, c->dtype, (self.rank + 1) % self.nranks, self.comm, perf_stream);
     if (status == SOL_OK)
         status = sol_recv(recv, c->count, c->dtype, (self.rank + self.nranks - 1) % self.nranks,
-                          self.comm, NULL);
+                          self.comm, perf_stream);
     if (sol_group_end() != SOL_OK && status == SOL_OK)
         status = SOL_ERR_INTERNAL;
     return status;
@@ -105,17 +119,18 @@ static sol_status_t repeat(const perf_case_t *c, const void *send, void *recv, s
 
     switch (c->op) {
     case PERF_ALL_REDUCE:
-        REPEAT(sol_all_reduce(send, recv, c->count, c->dtype, c->redop, self.comm, NULL));
+        REPEAT(sol_all_reduce(send, recv, c->count, c->dtype, c->redop, self.comm, perf_stream));
     case PERF_ALL_GATHER:
-        REPEAT(sol_all_gather(send, recv, c->count, c->dtype, self.comm, NULL));
+        REPEAT(sol_all_gather(send, recv, c->count, c->dtype, self.comm, perf_stream));
     case PERF_REDUCE_SCATTER:
-        REPEAT(sol_reduce_scatter(send, recv, c->count, c->dtype, c->redop, self.comm, NULL));
+        REPEAT(
+            sol_reduce_scatter(send, recv, c->count, c->dtype, c->redop, self.comm, perf_stream));
     case PERF_ALL_TO_ALL:
-        REPEAT(sol_all_to_all(send, recv, c->count, c->dtype, self.comm, NULL));
+        REPEAT(sol_all_to_all(send, recv, c->count, c->dtype, self.comm, perf_stream));
     case PERF_SENDRECV:
         REPEAT(send_and_receive(c, send, recv));
     case PERF_BARRIER:
-        REPEAT(sol_barrier(self.comm, NULL));
+        REPEAT(sol_barrier(self.comm, perf_stream));
     default:
         status = SOL_ERR_ARGUMENT;
         break;
@@ -136,18 +151,19 @@ static sol_status_t repeat_rooted(const perf_case_t *c, const void *send, void *
 
         switch (c->op) {
         case PERF_BROADCAST:
-            status = sol_broadcast(send, recv, c->count, c->dtype, root, self.comm, NULL);
+            status = sol_broadcast(send, recv, c->count, c->dtype, root, self.comm, perf_stream);
             break;
         case PERF_REDUCE:
-            status = sol_reduce(send, recv, c->count, c->dtype, c->redop, root, self.comm, NULL);
+            status =
+                sol_reduce(send, recv, c->count, c->dtype, c->redop, root, self.comm, perf_stream);
             break;
         case PERF_GATHER:
             status = sol_gather(here ? (char *)recv + block * (size_t)root : send, recv, c->count,
-                                c->dtype, root, self.comm, NULL);
+                                c->dtype, root, self.comm, perf_stream);
             break;
         default: /* scatter */
             status = sol_scatter(send, here ? (char *)(uintptr_t)send + block * (size_t)root : recv,
-                                 c->count, c->dtype, root, self.comm, NULL);
+                                 c->count, c->dtype, root, self.comm, perf_stream);
             break;
         }
         root += step;
@@ -168,7 +184,7 @@ static bool batch(const perf_case_t *c, const void *send, void *recv, size_t fir
 
 static bool barrier(perf_error_t *error)
 {
-    sol_status_t status = sol_barrier(self.comm, NULL);
+    sol_status_t status = sol_barrier(self.comm, perf_stream);
 
     return status == SOL_OK ? true : failed(error, status);
 }

@@ -19,6 +19,8 @@
 
 #define FILL_ELEMENTS 4096
 
+void *perf_stream;
+
 struct worker {
     const perf_library_t *library;
     const perf_device_t *device;
@@ -47,11 +49,16 @@ static void answer(struct worker *worker, const char *format, ...)
 
 /* ---- buffers */
 
+static bool of_library(const struct worker *worker)
+{
+    return worker->library->own_memory || worker->c.memory != PERF_MEMORY_PLAIN;
+}
+
 static void *get_buffer(struct worker *worker, size_t bytes, perf_error_t *error)
 {
     void *memory;
 
-    if (worker->c.memory != PERF_MEMORY_PLAIN)
+    if (of_library(worker))
         return worker->library->memory_alloc(worker->c.memory, bytes ? bytes : 1, error);
     memory = worker->device->alloc(bytes);
     if (!memory)
@@ -66,7 +73,7 @@ static void drop_buffers(struct worker *worker)
     for (i = 0; i < 2; i++) {
         if (!worker->buffers[i])
             continue;
-        if (worker->c.memory != PERF_MEMORY_PLAIN)
+        if (of_library(worker))
             worker->library->memory_free(worker->c.memory, worker->buffers[i]);
         else
             worker->device->release(worker->buffers[i]);
@@ -383,6 +390,17 @@ static int connect_to_driver(struct worker *worker)
     return 0;
 }
 
+/* The rank that our launcher gave this process. */
+static int launched_rank(void)
+{
+    const char *text = getenv("SOLCCL_RANK");
+    long rank = 0;
+
+    if (text)
+        tool_parse_int(text, 0, SOL_MAX_RANKS - 1, &rank);
+    return (int)rank;
+}
+
 int perf_worker(const perf_library_t *library, const perf_device_t *device)
 {
     struct worker worker;
@@ -396,6 +414,10 @@ int perf_worker(const perf_library_t *library, const perf_device_t *device)
     worker.fd = -1;
     if (!message)
         return 1;
+    if (device->open && !device->open(launched_rank())) {
+        tool_free(message);
+        return 1;
+    }
     if (!library->open(&worker.place, &error)) {
         tool_free(message);
         return tool_error("perf", "%s: %s", library->name, error.text);
