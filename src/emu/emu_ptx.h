@@ -110,6 +110,10 @@ SOL_GPU_FN void sol_admit_successor(void)
 {
     emu_admit_successor();
 }
+SOL_GPU_FN int sol_opaque(int x)
+{
+    return x;
+}
 SOL_GPU_FN uint64_t sol_clock_ns(void)
 {
     return emu_clock_ns();

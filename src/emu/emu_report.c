@@ -93,7 +93,7 @@ static const char *state_name(enum emu_state s)
 static void say_polls(const struct emu_thread *t)
 {
     int shown = 0;
-    for (int i = 0; i < t->polls_count && shown < 3; i++, shown++) {
+    for (int i = 0; i < t->polls_count && shown < 8; i++, shown++) {
         char what[400];
         emu_describe((const void *)(uintptr_t)t->polls[i].word, what, sizeof(what));
         emu_say("      of %s, which holds %#lx\n", what, (unsigned long)t->polls[i].value);

@@ -121,7 +121,7 @@ static void explain(const void *address, char *text, size_t bytes)
 static bool set_up(struct program *p)
 {
     struct emu_options options = {.seed = p->seed, .devices = p->n, .sms = 8, .explain = explain};
-    static const uint64_t epochs[] = {0, 1, 0x7ffffffeu, 0xfffffffeu, 0x7ffffffffffffffeu};
+    static const uint64_t epochs[] = {0, 1, 0x7ffffffeu, 0xfffffffeu, (1ull << 48) - 2};
     uint64_t epoch = epochs[below(p, 5)];
     char *staging[SOL_GPU_MAX_RANKS];
     if (!emu_open(&options))
