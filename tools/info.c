@@ -8,11 +8,16 @@
 
 #include "solccl/solccl.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define TEXT_BYTES 16384
+#define TEXT_LINE 1024
 
 static const char help[] =
     "Usage: solccl info [options]\n"
@@ -105,65 +110,111 @@ static int parse(int argc, char **argv, struct options *o)
     return -1;
 }
 
-/* All ranks of a communicator in this thread: enough to ask its plan. */
-static sol_status_t make_ranks(int nranks, sol_comm_t *comms)
+/* A rank that only exists: it joins, and leaves when the parent closes the pipe or is gone. */
+static void be_a_rank(const sol_unique_id_t *id, int nranks, int rank, const int pipe_ends[2])
+{
+    sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
+    sol_comm_t comm = NULL;
+    char byte;
+
+    close(pipe_ends[1]);
+    config.backend = SOL_BACKEND_CPU;
+    if (sol_comm_create(&comm, id, nranks, rank, &config) == SOL_OK)
+        while (read(pipe_ends[0], &byte, 1) < 0 && errno == EINTR)
+            continue;
+    sol_comm_destroy(comm);
+    _exit(0);
+}
+
+/* Rank 0 of a communicator whose other ranks are processes, as in real use. *keep is the pipe
+ * whose closing ends them. */
+static sol_status_t join_as_first(int nranks, sol_comm_t *comm, int *keep)
 {
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
     sol_unique_id_t id;
-    sol_status_t status = sol_get_unique_id(&id), ended;
-    int rank;
+    sol_status_t status = sol_get_unique_id(&id);
+    int ends[2], rank;
+    pid_t pid = 1;
 
-    config.backend = SOL_BACKEND_CPU;
-    config.name = "info";
-    if (status == SOL_OK)
-        status = sol_group_start();
     if (status != SOL_OK)
         return status;
-    for (rank = 0; rank < nranks && status == SOL_OK; rank++)
-        status = sol_comm_create(&comms[rank], &id, nranks, rank, &config);
-    ended = sol_group_end();
-    return status != SOL_OK ? status : ended;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return SOL_ERR_SYSTEM;
+    fflush(NULL);
+    for (rank = 1; rank < nranks && pid > 0; rank++) {
+        pid = fork();
+        if (pid == 0)
+            be_a_rank(&id, nranks, rank, ends);
+    }
+    close(ends[0]);
+    *keep = ends[1];
+    config.backend = SOL_BACKEND_CPU;
+    config.name = "info";
+    return pid > 0 ? sol_comm_create(comm, &id, nranks, 0, &config) : SOL_ERR_SYSTEM;
 }
 
-/* One line for each run of sizes that the plan treats alike. */
+static void explain_size(sol_comm_t comm, const struct options *o, perf_op_t op, size_t bytes,
+                         char *text, size_t room)
+{
+    size_t count = perf_count_for(op, o->dtype, bytes, (int)o->ranks);
+
+    text[0] = '\0';
+    if (sol_explain(comm, perf_op_func(op), count, o->dtype, o->redop, text, room) != SOL_OK)
+        snprintf(text, room, "%s", sol_last_error(comm));
+    text[strcspn(text, "\n")] = '\0';
+}
+
+static void print_range(size_t first, size_t last, const char *text, const char *last_text)
+{
+    char from[32], to[32];
+
+    if (first == last)
+        printf("  %6s            %s\n", tool_format_size(first, from), text);
+    else
+        printf("  %6s to %6s  %s\n", tool_format_size(first, from), tool_format_size(last, to),
+               text);
+    if (strcmp(text, last_text))
+        printf("          at %6s  %s\n", tool_format_size(last, to), last_text);
+}
+
+/* One entry for each run of sizes that take the same protocol (the text before the colon). */
 static void explain_op(sol_comm_t comm, const struct options *o, perf_op_t op)
 {
-    char text[1024], before[1024] = "", from[32], to[32];
-    size_t bytes, first = 0, last = 0, count;
+    char text[TEXT_LINE], start[TEXT_LINE] = "", before[TEXT_LINE] = "";
+    size_t bytes, first = 0, last = 0, name;
 
     printf("%s, %ld ranks, %s%s%s:\n", perf_op_name(op), o->ranks, perf_dtype_name(o->dtype),
            perf_op_reduces(op) ? ", " : "", perf_op_reduces(op) ? perf_redop_name(o->redop) : "");
+    if (op == PERF_BARRIER) {
+        explain_size(comm, o, op, 0, text, sizeof(text));
+        printf("  %s\n", text);
+        return;
+    }
     for (bytes = o->begin ? o->begin : 1; bytes <= o->end && bytes; bytes *= 2) {
-        count = perf_count_for(op, o->dtype, bytes, (int)o->ranks);
-        if (!count && op != PERF_BARRIER)
+        if (!perf_count_for(op, o->dtype, bytes, (int)o->ranks))
             continue;
-        text[0] = '\0';
-        if (sol_explain(comm, perf_op_func(op), count, o->dtype, o->redop, text, sizeof(text)) !=
-            SOL_OK)
-            snprintf(text, sizeof(text), "%s", sol_last_error(comm));
-        text[strcspn(text, "\n")] = '\0';
-        if (before[0] && strcmp(before, text)) {
-            printf("  %6s to %6s  %s\n", tool_format_size(first, from), tool_format_size(last, to),
-                   before);
-            before[0] = '\0';
+        explain_size(comm, o, op, bytes, text, sizeof(text));
+        name = strcspn(text, ":") + 1;
+        if (start[0] && strncmp(start, text, name)) {
+            print_range(first, last, start, before);
+            start[0] = '\0';
         }
-        if (!before[0])
+        if (!start[0]) {
             first = bytes;
+            memcpy(start, text, sizeof(start));
+        }
         memcpy(before, text, sizeof(before));
         last = bytes;
-        if (op == PERF_BARRIER)
-            break;
     }
-    if (before[0])
-        printf("  %6s to %6s  %s\n", tool_format_size(first, from), tool_format_size(last, to),
-               before);
+    if (start[0])
+        print_range(first, last, start, before);
 }
 
 int tool_info(int argc, char **argv)
 {
-    sol_comm_t comms[SOL_MAX_RANKS] = {NULL};
+    sol_comm_t comm = NULL;
     struct options options;
-    int status = parse(argc, argv, &options), i;
+    int status = parse(argc, argv, &options), keep = -1, i;
     sol_status_t made;
     char *text;
 
@@ -179,13 +230,16 @@ int tool_info(int argc, char **argv)
             tool_error("info", "%s", sol_last_error(NULL));
     }
     tool_free(text);
-    made = make_ranks((int)options.ranks, comms);
+    made = join_as_first((int)options.ranks, &comm, &keep);
     if (made != SOL_OK)
         tool_error("info", "the ranks cannot be made: %s", sol_last_error(NULL));
     for (i = 0; i < PERF_OP_COUNT && made == SOL_OK; i++)
         if (options.ops[i])
-            explain_op(comms[0], &options, (perf_op_t)i);
-    for (i = 0; i < options.ranks; i++)
-        sol_comm_destroy(comms[i]);
+            explain_op(comm, &options, (perf_op_t)i);
+    sol_comm_destroy(comm);
+    if (keep >= 0)
+        close(keep);
+    while (waitpid(-1, NULL, 0) > 0) /* they leave at once, or when their own timeout has passed */
+        continue;
     return made == SOL_OK ? 0 : 1;
 }

@@ -13,7 +13,7 @@
 #define WIDTH 640.0
 #define HEIGHT 400.0
 #define LEFT 62.0
-#define RIGHT 86.0
+#define RIGHT 98.0
 #define TOP 18.0
 #define BOTTOM 44.0
 #define LABEL_STEP 21.0 /* two labels at the lines' ends are never nearer */
@@ -89,8 +89,8 @@ static bool fit(struct scale *scale, const perf_series_t *series, int count)
         scale->x0 -= 1;
         scale->x1 += 1;
     }
-    scale->y0 = floor((scale->y0 - 0.05) * 2) / 2; /* half decades */
-    scale->y1 = ceil((scale->y1 + 0.05) * 2) / 2;
+    scale->y0 = floor((scale->y0 - 0.05) * 4) / 4; /* quarter decades */
+    scale->y1 = ceil((scale->y1 + 0.05) * 4) / 4;
     return found;
 }
 

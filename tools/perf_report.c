@@ -49,7 +49,7 @@ static const char style[] =
     "nav a:hover{border-color:var(--s0)}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));"
     "gap:14px;margin:14px 0}"
-    ".card{padding:14px 16px 10px;min-width:0}"
+    ".card{padding:14px 16px 10px;min-width:0;max-width:680px}"
     ".legend{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px;color:var(--soft);"
     "margin:4px 0 6px}.legend span{display:inline-flex;align-items:center;gap:6px}"
     ".key{width:34px;height:14px;flex:none}"
@@ -221,7 +221,8 @@ static void write_table_row(FILE *file, const perf_rows_t *rows, const perf_row_
         fprintf(file, "</td><td class=\"%s\">%.2f&#215;</td>", ratio >= 1 ? "win" : "lose", ratio);
     }
     fprintf(file, "<td%s>%zu</td>", row->wrong ? " class=\"lose\"" : "", row->wrong);
-    text(file, "<td>", row->protocol, "</td></tr>\n");
+    text(file, "<td title=\"", row->plan, "\">");
+    text(file, "", row->protocol, "</td></tr>\n");
 }
 
 static void write_panel_table(FILE *file, const perf_rows_t *rows, const perf_row_t *key,
@@ -299,6 +300,17 @@ static void write_tiles(FILE *file, const perf_rows_t *rows)
             s.wrong ? " bad" : "", s.wrong, s.points);
 }
 
+/* A JSON object of texts without its punctuation: "commit: 1a2b3c, openmpi: Open MPI v4.1.4". */
+static void write_versions(FILE *file, const char *object)
+{
+    for (; *object; object++) {
+        char one[2] = {*object, '\0'};
+
+        if (!strchr("{}\"\\", *object))
+            perf_html_text(file, one);
+    }
+}
+
 static void write_facts(FILE *file, const perf_row_t *row)
 {
     char ranks[64];
@@ -308,7 +320,9 @@ static void write_facts(FILE *file, const perf_row_t *row)
     text(file, ", ", row->driver, "</dd>");
     text(file, "<dt>Ranks</dt><dd>", ranks, "");
     text(file, "; ", row->device, "</dd>");
-    text(file, "<dt>Versions</dt><dd>", row->versions, "</dd>");
+    fputs("<dt>Versions</dt><dd>", file);
+    write_versions(file, row->versions);
+    fputs("</dd>", file);
     text(file, "<dt>Run</dt><dd>", row->run, "");
     text(file, ", ", row->date, "</dd>");
     text(file, "<dt>Command</dt><dd><code>", row->command, "</code></dd></dl>\n");

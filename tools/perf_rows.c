@@ -99,6 +99,7 @@ static const struct field fields[] = {
     FIELD(REAL, us_p50, true),        FIELD(REAL, us_p99, false),   FIELD(REAL, algbw, false),
     FIELD(REAL, busbw, false),        FIELD(REAL, sol_us, false),   FIELD(OBJECT, sol_terms, false),
     FIELD(COUNT, wrong, false),       FIELD(COUNT, samples, false), FIELD(TEXT, protocol, false),
+    FIELD(TEXT, plan, false),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))

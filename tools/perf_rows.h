@@ -29,7 +29,8 @@ typedef struct perf_row {
     double sol_us;
     char sol_terms[512]; /**< a JSON object */
     size_t wrong, samples;
-    char protocol[256]; /**< what the plan chose; "" for peers */
+    char protocol[32]; /**< what the plan chose; "" for peers */
+    char plan[256];    /**< the same with its reasons */
 } perf_row_t;
 
 typedef struct perf_rows {
