@@ -205,14 +205,39 @@ static void describe_own(const sol_shm_t *s, char *text, size_t bytes)
     sol_call_describe(s->call, text, bytes);
 }
 
+/* The rank waited for may itself wait: "; rank 2 (pid 77), which has ..., is behind" for the first
+ * one that has not called this collective yet, other than `awaited`. */
+static void describe_behind(const sol_shm_t *s, int awaited, char *text, size_t bytes)
+{
+    char where[320];
+    text[0] = '\0';
+    if (s->call == NULL || is_pair(s->call->func)) {
+        return;
+    }
+    for (int r = 0; r < s->nranks; r++) {
+        const sol_shm_peer_t *peer = &s->peers[r];
+        uint64_t started = atomic_load_explicit(&peer->control->started, memory_order_acquire);
+        shown_t shown = {0};
+        bool known = started == 0 || read_note(peer, (unsigned)(started % SOL_SHM_CALLS), &shown);
+        bool behind = known && !is_pair(shown.call.func) && shown.collective < s->collectives;
+        if (behind && r != s->rank && r != awaited) {
+            describe_whereabouts(peer, where, sizeof(where));
+            snprintf(text, bytes, "; rank %d (pid %d), %s, is behind", r, peer->pid, where);
+            return;
+        }
+    }
+}
+
 sol_status_t sol_shm_fail_timeout(sol_shm_t *s, const sol_shm_wait_t *w, uint64_t now_ns)
 {
-    char own[256], where[320];
+    char own[256], where[320], behind[384];
     int rank = __builtin_ctzll(w->ranks);
     describe_own(s, own, sizeof(own));
     describe_whereabouts(&s->peers[rank], where, sizeof(where));
-    return sol_shm_fail(s, SOL_ERR_TIMEOUT, "%s: waited %.1f s for rank %d (pid %d), %s", own,
-                        (double)(now_ns - w->started_ns) * 1e-9, rank, s->peers[rank].pid, where);
+    describe_behind(s, rank, behind, sizeof(behind));
+    return sol_shm_fail(s, SOL_ERR_TIMEOUT, "%s: waited %.1f s for rank %d (pid %d), %s%s", own,
+                        (double)(now_ns - w->started_ns) * 1e-9, rank, s->peers[rank].pid, where,
+                        behind);
 }
 
 sol_status_t sol_shm_fail_gone(sol_shm_t *s, int rank, bool died)

@@ -122,6 +122,7 @@ sol_status_t sol_shm_segment_create(size_t bytes, sol_shm_segment_t **segment, i
         sol_thread_error(status, "%zu bytes of shared memory were refused: %m", bytes);
         if (*fd >= 0) {
             close(*fd);
+            *fd = -1;
         }
         sol_free(made);
         return status;

@@ -173,7 +173,7 @@ sol_status_t sol_shm_mem_free(sol_comm_t comm, void *memory)
         }
     }
     return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                          "sol_mem_free: %p is not from sol_mem_alloc on this communicator, or "
+                          "sol_mem_free: memory (%p) is not from sol_mem_alloc on this communicator, or "
                           "was freed already",
                           memory);
 }
