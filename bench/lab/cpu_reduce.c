@@ -7,7 +7,7 @@
  *   ./cpu_reduce            every instruction set, type and size; sum, max, avg of 2 sources
  *   ./cpu_reduce small      ns a call of 1..16 elements, 2 sources
  *   ./cpu_reduce many       fp32 and bf16 sums of 2..16 sources
- *   ./cpu_reduce copy       memcpy against sol_copy_stream
+ *   ./cpu_reduce stream     copies and fp32 sums, by usual and by streaming stores
  *
  * GB/s counts the bytes of the result, not those of the sources. Each figure is
  * the best of several runs: what the core can do, not what a busy machine gave.
@@ -49,18 +49,22 @@ static void fill(sol_dtype_t dtype, int source)
     }
 }
 
-/* Best time of one call, in ns. */
-static double time_reduce(sol_reduce_fn reduce, int nsrcs, size_t count, size_t bytes)
+/* Best time of one call, in ns, of many runs much shorter than a scheduler's time slice: on a busy
+ * machine some of them are undisturbed. */
+static double time_reduce(sol_reduce_fn reduce, int nsrcs, size_t count)
 {
     const void *const *srcs = (const void *const *)sources;
-    size_t calls = bytes >= (1u << 20) ? 4 : (1u << 18) / (bytes + 256);
     double best = 1e30;
-    for (int run = 0; run < 9; run++) {
+    size_t calls = 1;
+    for (int run = 0; run < 40; run++) {
         uint64_t start = sol_now_ns();
         for (size_t k = 0; k < calls; k++)
             reduce(result, srcs, nsrcs, count);
-        double each = (double)(sol_now_ns() - start) / (double)calls;
-        best = each < best ? each : best;
+        uint64_t took = sol_now_ns() - start;
+        if (took < 30000 && run < 20)
+            calls *= 2; /* still growing: to some 50 us a run */
+        else if ((double)took / (double)calls < best)
+            best = (double)took / (double)calls;
     }
     return best;
 }
@@ -92,8 +96,7 @@ static void throughput(void)
                 check((sol_isa)isa, dtype, ops[k], 2, 4096);
                 for (int s = 0; s < 3; s++) {
                     size_t count = sizes[s] / sol_dtype_size(dtype);
-                    double ns = time_reduce(sol_reduce_for((sol_isa)isa, dtype, ops[k]), 2, count,
-                                            sizes[s]);
+                    double ns = time_reduce(sol_reduce_for((sol_isa)isa, dtype, ops[k]), 2, count);
                     printf(" %10.2f", (double)sizes[s] / ns);
                 }
                 printf("\n");
@@ -116,10 +119,12 @@ static void small(void)
             fill(types[t], 1);
             printf("%-14s %-7s", sol_dtype_name(types[t]), sol_isa_name((sol_isa)isa));
             for (int k = 0; k < 6; k++)
-                printf(" %7.2f", time_reduce(sol_reduce_for((sol_isa)isa, types[t], SOL_SUM), 2,
-                                             counts[k], counts[k] * sol_dtype_size(types[t])));
+                printf(" %7.2f",
+                       time_reduce(sol_reduce_for((sol_isa)isa, types[t], SOL_SUM), 2, counts[k]));
             printf("\n");
         }
+    sol_reduce_fn bare = sol_reduce_bare_for(sol_isa_best(), SOL_FLOAT32, SOL_SUM);
+    printf("float32, bare, 2 elements: %.2f\n", time_reduce(bare, 2, 2));
 }
 
 static void many(void)
@@ -136,37 +141,50 @@ static void many(void)
             sol_reduce_fn reduce = sol_reduce_for(isa, types[t], SOL_SUM);
             size_t size = sol_dtype_size(types[t]);
             printf("%-14s %-8d %10.2f %10.2f\n", sol_dtype_name(types[t]), numbers[k],
-                   4096 / time_reduce(reduce, numbers[k], 4096 / size, 4096),
-                   262144 / time_reduce(reduce, numbers[k], 262144 / size, 262144));
+                   4096 / time_reduce(reduce, numbers[k], 4096 / size),
+                   262144 / time_reduce(reduce, numbers[k], 262144 / size));
         }
     }
 }
 
-static double time_copy(void (*copy)(void *, const void *, size_t), size_t bytes)
+enum way { COPY_CACHED, COPY_STREAM, SUM_CACHED, SUM_STREAM, WAYS };
+
+static void move(enum way way, size_t bytes)
 {
-    size_t calls = bytes >= (1u << 20) ? 4 : (4u << 20) / bytes;
-    double best = 1e30;
-    for (int run = 0; run < 9; run++) {
-        uint64_t start = sol_now_ns();
-        for (size_t k = 0; k < calls; k++)
-            copy(result, sources[0], bytes);
-        double each = (double)(sol_now_ns() - start) / (double)calls;
-        best = each < best ? each : best;
+    const void *const *srcs = (const void *const *)sources;
+    sol_reduce_fn sum = sol_reduce_for(sol_isa_best(), SOL_FLOAT32, SOL_SUM);
+    if (way == COPY_CACHED)
+        memcpy(result, sources[0], bytes);
+    else if (way == COPY_STREAM)
+        sol_copy_stream(result, sources[0], bytes);
+    else if (way == SUM_CACHED)
+        sum(result, srcs, 2, bytes / 4);
+    else
+        sol_reduce_stream(sum, result, srcs, 2, bytes / 4, 4);
+}
+
+/* The ways take turns, so that a change of the machine's mood meets all of them. */
+static void streams(void)
+{
+    fill(SOL_FLOAT32, 0);
+    fill(SOL_FLOAT32, 1);
+    printf("%10s %10s %10s %10s %10s  GB/s of result\n", "bytes", "memcpy", "stream", "fp32 sum",
+           "streamed");
+    for (size_t bytes = 65536; bytes <= MAX_BYTES; bytes *= 2) {
+        double best[WAYS] = {1e30, 1e30, 1e30, 1e30};
+        for (int run = 0; run < 15; run++)
+            for (enum way way = 0; way < WAYS; way++) {
+                uint64_t start = sol_now_ns();
+                move(way, bytes);
+                move(way, bytes);
+                double each = (double)(sol_now_ns() - start) / 2;
+                best[way] = each < best[way] ? each : best[way];
+            }
+        printf("%10zu", bytes);
+        for (enum way way = 0; way < WAYS; way++)
+            printf(" %10.2f", (double)bytes / best[way]);
+        printf("\n");
     }
-    return best;
-}
-
-static void copy_cached(void *dst, const void *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-
-static void copies(void)
-{
-    printf("%10s %10s %10s  GB/s\n", "bytes", "memcpy", "stream");
-    for (size_t bytes = 4096; bytes <= MAX_BYTES; bytes *= 4)
-        printf("%10zu %10.2f %10.2f\n", bytes, (double)bytes / time_copy(copy_cached, bytes),
-               (double)bytes / time_copy(sol_copy_stream, bytes));
 }
 
 int main(int argc, char **argv)
@@ -182,8 +200,8 @@ int main(int argc, char **argv)
         small();
     else if (strcmp(what, "many") == 0)
         many();
-    else if (strcmp(what, "copy") == 0)
-        copies();
+    else if (strcmp(what, "stream") == 0)
+        streams();
     else
         throughput();
     return 0;

@@ -45,9 +45,9 @@
             return a * b;                                                                          \
         if (op != SOL_MIN && op != SOL_MAX)                                                        \
             return a + b;                                                                          \
-        name##_acc a_less = (name##_acc)((ordered_vec)a < (ordered_vec)b);                         \
-        name##_acc take_a = op == SOL_MIN ? a_less : ~a_less;                                      \
-        return (take_a & a) | (~take_a & b);                                                       \
+        vec_i32 a_less = (vec_i32)((ordered_vec)a < (ordered_vec)b);                               \
+        vec_i32 take_a = op == SOL_MIN ? a_less : ~a_less;                                         \
+        return (name##_acc)vec_select(take_a, (vec_u32)a, (vec_u32)b);                             \
     }                                                                                              \
     VEC_INLINE name##_acc name##_divide(name##_acc a, int n)                                       \
     {                                                                                              \
@@ -115,7 +115,6 @@ typedef struct vec_pair {
         return (vec_pair){f32_divide(a.first, n), f32_divide(a.second, n)};                        \
     }
 
-PAIR_ELEMENT(f16)
 PAIR_ELEMENT(bf16)
 PAIR_ELEMENT(e4m3)
 PAIR_ELEMENT(e5m2)
@@ -141,36 +140,56 @@ VEC_INLINE vec_u32 bf16_pack(vec_pair a)
 }
 
 /*
- * fp16. The processor converts it where it can; elsewhere its fields are moved into place.
+ * fp16: half a vector of them makes one of fp32. The processor converts them where it can;
+ * elsewhere their fields are moved into place. f16_widen_words does so for a whole vector, in the
+ * order of words_pack.
  */
-#if VEC_AVX512
+typedef vec_f32 f16_acc;
 
-VEC_INLINE vec_pair f16_unpack(vec_u32 raw)
+VEC_INLINE vec_f32 f16_combine(sol_redop_t op, vec_f32 a, vec_f32 b)
 {
-    return (vec_pair){_mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)raw)),
-                      _mm512_cvtph_ps(_mm512_extracti64x4_epi64((__m512i)raw, 1))};
+    return f32_combine(op, a, b);
 }
 
-VEC_INLINE vec_u32 f16_pack(vec_pair a)
+VEC_INLINE vec_f32 f16_divide(vec_f32 a, int n)
 {
-    __m256i low = _mm512_cvtps_ph(vec_canonical_f32(a.first), _MM_FROUND_TO_NEAREST_INT);
-    __m256i high = _mm512_cvtps_ph(vec_canonical_f32(a.second), _MM_FROUND_TO_NEAREST_INT);
-    return (vec_u32)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    return f32_divide(a, n);
+}
+
+#if VEC_AVX512
+
+VEC_INLINE vec_f32 f16_unpack(vec_half raw)
+{
+    return (vec_f32)_mm512_cvtph_ps((__m256i)raw);
+}
+
+VEC_INLINE vec_half f16_pack(vec_f32 v)
+{
+    return (vec_half)_mm512_cvtps_ph(vec_canonical_f32(v), _MM_FROUND_TO_NEAREST_INT);
+}
+
+VEC_INLINE vec_pair f16_widen_words(vec_u16 words)
+{
+    return (vec_pair){_mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)words)),
+                      _mm512_cvtph_ps(_mm512_extracti64x4_epi64((__m512i)words, 1))};
 }
 
 #elif VEC_AVX2
 
-VEC_INLINE vec_pair f16_unpack(vec_u32 raw)
+VEC_INLINE vec_f32 f16_unpack(vec_half raw)
 {
-    return (vec_pair){_mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)raw)),
-                      _mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)raw, 1))};
+    return (vec_f32)_mm256_cvtph_ps((__m128i)raw);
 }
 
-VEC_INLINE vec_u32 f16_pack(vec_pair a)
+VEC_INLINE vec_half f16_pack(vec_f32 v)
 {
-    __m128i low = _mm256_cvtps_ph(vec_canonical_f32(a.first), _MM_FROUND_TO_NEAREST_INT);
-    __m128i high = _mm256_cvtps_ph(vec_canonical_f32(a.second), _MM_FROUND_TO_NEAREST_INT);
-    return (vec_u32)_mm256_set_m128i(high, low);
+    return (vec_half)_mm256_cvtps_ph(vec_canonical_f32(v), _MM_FROUND_TO_NEAREST_INT);
+}
+
+VEC_INLINE vec_pair f16_widen_words(vec_u16 words)
+{
+    return (vec_pair){_mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)words)),
+                      _mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)words, 1))};
 }
 
 #else
@@ -206,14 +225,20 @@ VEC_INLINE vec_u32 f16_narrow(vec_f32 v)
     return vec_select(is_nan, SPLAT_U32(0x7e00), narrow);
 }
 
-VEC_INLINE vec_pair f16_unpack(vec_u32 raw)
+VEC_INLINE vec_f32 f16_unpack(vec_half raw)
 {
-    return (vec_pair){f16_widen(raw & 0xffff), f16_widen(raw >> 16)};
+    return f16_widen(__builtin_convertvector((half_u16)raw, vec_u32));
 }
 
-VEC_INLINE vec_u32 f16_pack(vec_pair a)
+VEC_INLINE vec_half f16_pack(vec_f32 v)
 {
-    return f16_narrow(a.first) | f16_narrow(a.second) << 16;
+    return (vec_half) __builtin_convertvector(f16_narrow(v), half_u16);
+}
+
+VEC_INLINE vec_pair f16_widen_words(vec_u16 words)
+{
+    vec_u32 two = (vec_u32)words;
+    return (vec_pair){f16_widen(two & 0xffff), f16_widen(two >> 16)};
 }
 
 #endif
@@ -224,7 +249,7 @@ VEC_INLINE vec_u32 f16_pack(vec_pair a)
  */
 VEC_INLINE vec_pair e5m2_unpack(vec_half raw)
 {
-    return f16_unpack((vec_u32)(words_from_bytes(raw) << 8));
+    return f16_widen_words(words_from_bytes(raw) << 8);
 }
 
 VEC_INLINE vec_pair e4m3_unpack(vec_half raw)
@@ -232,7 +257,7 @@ VEC_INLINE vec_pair e4m3_unpack(vec_half raw)
     vec_u16 words = words_from_bytes(raw), magnitude = words & 0x7f;
     vec_u16 is_nan = (vec_u16)(magnitude == 0x7f);
     vec_u16 half = is_nan | magnitude << 7 | (words & 0x80) << 8;
-    vec_pair wide = f16_unpack((vec_u32)half);
+    vec_pair wide = f16_widen_words(half);
     return (vec_pair){wide.first * SPLAT_F32(256), wide.second * SPLAT_F32(256)};
 }
 

@@ -45,6 +45,12 @@ sol_scale_fn sol_scale_for(sol_isa isa, sol_dtype_t dtype);
  * pays; ends with the fence such stores need (sfence), so that a later release store publishes. */
 void sol_copy_stream(void *dst, const void *src, size_t bytes);
 
+/* reduce(dst, srcs, nsrcs, count) by stores of that kind, fence included, for results beyond the
+ * cache that nobody on this CPU reads soon. nsrcs at most SOL_MAX_RANKS; element_bytes is the size
+ * of the type that `reduce` is for. */
+void sol_reduce_stream(sol_reduce_fn reduce, void *dst, const void *const *srcs, int nsrcs,
+                       size_t count, size_t element_bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -59,8 +59,8 @@ typedef vec_half vec_of_half;
 
 #define ELEMENT f16
 #define ELEMENT_BYTES 2
-#define RAW vec
-#define UNROLL 2
+#define RAW half
+#define UNROLL 4
 #define GUARDED 1
 #include "coll/reduce_type.h"
 

@@ -53,7 +53,8 @@ typedef VEC_TYPE(float, VEC_BYTES) vec_f32;
 typedef VEC_TYPE(double, VEC_BYTES) vec_f64;
 typedef VEC_TYPE(int16_t, VEC_BYTES) vec_i16;
 typedef VEC_TYPE(uint16_t, VEC_BYTES) vec_u16;
-typedef VEC_TYPE(uint8_t, VEC_BYTES / 2) vec_half; /* half as wide: a byte for each 16-bit lane */
+typedef VEC_TYPE(uint8_t, VEC_BYTES / 2) vec_half;  /* half as wide: a byte for each 16-bit lane */
+typedef VEC_TYPE(uint16_t, VEC_BYTES / 2) half_u16; /* or a word for each 32-bit one */
 
 /* ------------------------------------------------------------ whole loads and stores */
 
@@ -224,10 +225,14 @@ VEC_INLINE void half_store_part(unsigned char *to, vec_half v, size_t bytes)
 
 /* ------------------------------------------------------------------ lanes and halves */
 
-/* if_set where the mask's lanes are all ones, otherwise where they are 0. */
+/* if_set where the mask's lanes (of any width) are all ones, otherwise where they are 0. */
 VEC_INLINE vec_u32 vec_select(vec_i32 mask, vec_u32 if_set, vec_u32 otherwise)
 {
+#if VEC_AVX2
+    return (vec_u32)_mm256_blendv_epi8((__m256i)otherwise, (__m256i)if_set, (__m256i)mask);
+#else
     return ((vec_u32)mask & if_set) | (~(vec_u32)mask & otherwise);
+#endif
 }
 
 VEC_INLINE vec_u16 words_select(vec_i16 mask, vec_u16 if_set, vec_u16 otherwise)
@@ -242,6 +247,8 @@ VEC_INLINE vec_u16 words_from_bytes(vec_half v)
     return (vec_u16)_mm512_cvtepu8_epi16((__m256i)v);
 #elif VEC_AVX2
     return (vec_u16)_mm256_cvtepu8_epi16((__m128i)v);
+#elif defined(__x86_64__)
+    return (vec_u16)_mm_unpacklo_epi8(_mm_cvtsi64_si128((int64_t)v), _mm_setzero_si128());
 #else
     return __builtin_convertvector(v, vec_u16);
 #endif
@@ -275,6 +282,8 @@ VEC_INLINE vec_half bytes_from_packed(vec_u16 v)
     __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128((__m256i)v),
                                      _mm256_extracti128_si256((__m256i)v, 1));
     return (vec_half)_mm_shuffle_epi32(bytes, _MM_SHUFFLE(3, 1, 2, 0));
+#elif defined(__x86_64__)
+    return (vec_half)_mm_cvtsi128_si64(_mm_packus_epi16((__m128i)v, (__m128i)v));
 #else
     return __builtin_convertvector(v, vec_half);
 #endif

@@ -46,7 +46,10 @@ static void *must_alloc(size_t bytes)
 static void run(int isa, const ref_type *type, int op, void *dst, const void *const *srcs, int n,
                 size_t count)
 {
-    sol_reduce_fn reduce = sol_reduce_for((sol_isa)isa, type->dtype, (sol_redop_t)op);
+    static unsigned turn; /* the bare function is the same one in the default mode */
+    sol_reduce_fn reduce = turn++ % 2
+                               ? sol_reduce_bare_for((sol_isa)isa, type->dtype, (sol_redop_t)op)
+                               : sol_reduce_for((sol_isa)isa, type->dtype, (sol_redop_t)op);
     assert_non_null(reduce);
     reduce(dst, srcs, n, count);
 }
@@ -526,7 +529,10 @@ static void dispatch(void **state)
         {
             assert_non_null(sol_scale_for((sol_isa)isa, type->dtype));
             FOR_OPS(op)
-            assert_non_null(sol_reduce_for((sol_isa)isa, type->dtype, (sol_redop_t)op));
+            {
+                assert_non_null(sol_reduce_for((sol_isa)isa, type->dtype, (sol_redop_t)op));
+                assert_non_null(sol_reduce_bare_for((sol_isa)isa, type->dtype, (sol_redop_t)op));
+            }
         }
         assert_null(sol_reduce_for((sol_isa)isa, SOL_DTYPE_COUNT, SOL_SUM));
         assert_null(sol_reduce_for((sol_isa)isa, SOL_FLOAT32, SOL_REDOP_COUNT));
@@ -562,6 +568,41 @@ static void copy_stream(void **state)
     free(to);
 }
 
+/* The same results as without streaming, wherever they lie, in place too, and nothing beside them.
+ */
+static void reduce_stream(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {0, 1, 7, 63, 511, 1023, 1024, 1025, 2048, 5000};
+    unsigned char *memory[3], *expected = must_alloc(40200), *got = must_alloc(40200);
+    for (int s = 0; s < 3; s++)
+        memory[s] = must_alloc(40000);
+    const void *const *srcs = (const void *const *)memory;
+    FOR_TYPES(type)
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        size_t count = counts[k], bytes = count * (size_t)type->bytes;
+        sol_reduce_fn sum = sol_reduce_for(sol_isa_best(), type->dtype, SOL_SUM);
+        for (int s = 0; s < 3; s++)
+            random_fill(type, memory[s], count);
+        sum(expected, srcs, 3, count);
+        for (size_t offset = 0; offset < 70; offset += offset < 16 ? 1 : 16) {
+            memset(got, 0x77, 40200);
+            sol_reduce_stream(sum, got + offset, srcs, 3, count, (size_t)type->bytes);
+            assert_memory_equal(got + offset, expected, bytes);
+            for (size_t i = 0; i < 64; i++) {
+                assert_int_equal(got[offset + bytes + i], 0x77);
+                assert_true(i >= offset || got[i] == 0x77);
+            }
+        }
+        sol_reduce_stream(sum, memory[1], srcs, 3, count, (size_t)type->bytes);
+        assert_memory_equal(memory[1], expected, bytes);
+    }
+    for (int s = 0; s < 3; s++)
+        free(memory[s]);
+    free(expected);
+    free(got);
+}
+
 int main(void)
 {
     const char *asked = getenv("SOLCCL_TEST_SEED");
@@ -581,6 +622,7 @@ int main(void)
         cmocka_unit_test(floating_point_modes),
         cmocka_unit_test(scaling),
         cmocka_unit_test(copy_stream),
+        cmocka_unit_test(reduce_stream),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }
