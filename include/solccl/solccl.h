@@ -208,7 +208,9 @@ SOL_API sol_status_t sol_get_unique_id(sol_unique_id_t *id);
  * `config` may be NULL. Errors: ARGUMENT (null, rank not in 0..nranks-1, nranks
  * not in 1..SOL_MAX_RANKS, config->size 0), MISMATCH (another rank passed
  * another nranks, backend or version, or the same rank twice), TIMEOUT (names the ranks
- * that did not come), SYSTEM, MEMORY, UNSUPPORTED.
+ * that did not come), PEER (a rank died meanwhile), SYSTEM, MEMORY,
+ * UNSUPPORTED; what stops one rank after it has joined stops all of them, with
+ * its status and its text.
  */
 SOL_API sol_status_t sol_comm_create(sol_comm_t *comm, const sol_unique_id_t *id, int nranks,
                                      int rank, const sol_comm_config_t *config);

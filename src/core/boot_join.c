@@ -229,6 +229,9 @@ static void hear_joined(gathering_t *g, int rank)
     }
     sol_boot_fail(boot, SOL_ERR_PEER, "rank %d (process %d) %s while the ranks were joining", rank,
                   boot->pids[rank], got == -1 ? "died" : "sent something unexpected");
+    close(boot->sockets[rank]);
+    boot->sockets[rank] = -1;
+    g->told++; /* nobody waits for it any more */
 }
 
 static void drop_silent(gathering_t *g, uint64_t now)
@@ -344,7 +347,9 @@ static sol_status_t host(sol_boot_t *boot, const sol_boot_hello_t *own, int list
     gathering_t g = {
         .boot = boot, .own = *own, .wait = wait, .listener = listener, .joined = 1, .reported = 1};
     gather_ranks(&g);
-    if (boot->broken == SOL_ERR_MISMATCH) {
+    /* (who comes after a timeout is late in any case) */
+    if (boot->broken != SOL_OK && boot->broken != SOL_ERR_TIMEOUT &&
+        boot->broken != SOL_ERR_ABORTED) {
         tell_late_comers(&g);
     }
     while (g.npending > 0) {

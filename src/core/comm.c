@@ -460,23 +460,25 @@ sol_status_t sol_comm_query(sol_comm_t comm, sol_comm_info_t *info)
 sol_status_t sol_comm_rank(sol_comm_t comm, int *rank)
 {
     sol_status_t status = sol_comm_valid(comm, "sol_comm_rank");
-    if (status == SOL_OK && rank == NULL) {
-        status = sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_rank: rank is NULL");
+    if (status != SOL_OK) {
+        return status;
     }
-    if (status == SOL_OK) {
-        *rank = comm->rank;
+    if (rank == NULL) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_rank: rank is NULL");
     }
-    return status;
+    *rank = comm->rank;
+    return SOL_OK;
 }
 
 sol_status_t sol_comm_size(sol_comm_t comm, int *nranks)
 {
     sol_status_t status = sol_comm_valid(comm, "sol_comm_size");
-    if (status == SOL_OK && nranks == NULL) {
-        status = sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_size: nranks is NULL");
+    if (status != SOL_OK) {
+        return status;
     }
-    if (status == SOL_OK) {
-        *nranks = comm->nranks;
+    if (nranks == NULL) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_size: nranks is NULL");
     }
-    return status;
+    *nranks = comm->nranks;
+    return SOL_OK;
 }

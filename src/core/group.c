@@ -128,7 +128,7 @@ static sol_status_t grow(group_t *group)
 {
     size_t capacity = group->capacity == 0 ? 16 : group->capacity * 2;
     sol_call_t *calls = sol_calloc(capacity, sizeof(*calls));
-    sol_comm_t *comms = sol_calloc(capacity, sizeof(*comms));
+    sol_comm_t *comms = sol_calloc(capacity, sizeof(sol_comm_t));
     if (calls == NULL || comms == NULL) {
         sol_free(calls);
         sol_free(comms);
@@ -136,7 +136,7 @@ static sol_status_t grow(group_t *group)
     }
     if (group->ncalls > 0) {
         memcpy(calls, group->calls, group->ncalls * sizeof(*calls));
-        memcpy(comms, group->comms, group->ncalls * sizeof(*comms));
+        memcpy(comms, group->comms, group->ncalls * sizeof(sol_comm_t));
     }
     sol_free(group->calls);
     sol_free(group->comms);

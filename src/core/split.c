@@ -39,6 +39,28 @@ static void place(const sol_agree_t *all, int nranks, int self, sol_comm_setup_t
     setup->id = all[leader].id;
 }
 
+/* This rank cannot even take part: the others, who will, have to hear it. */
+static sol_status_t give_up(sol_comm_t comm, sol_status_t status)
+{
+    sol_boot_break(comm->boot, status);
+    return sol_comm_fail(comm, status, "sol_comm_split: %s", sol_thread_error_text());
+}
+
+static sol_status_t join_part(split_job_t *split, sol_comm_t comm, sol_agree_t *own,
+                              sol_agree_t *all)
+{
+    sol_status_t status = sol_agree_exchange(comm, own, all);
+    if (status != SOL_OK || split->color == SOL_SPLIT_NONE) {
+        return status;
+    }
+    place(all, comm->nranks, comm->rank, &split->setup);
+    status = sol_comm_make(&split->setup, &split->made);
+    if (status != SOL_OK) {
+        sol_comm_error(comm, status, "sol_comm_split: %s", sol_thread_error_text());
+    }
+    return status;
+}
+
 static sol_status_t split_run(sol_job_t *job)
 {
     split_job_t *split = (split_job_t *)job;
@@ -48,22 +70,16 @@ static sol_status_t split_run(sol_job_t *job)
     if (status != SOL_OK) {
         return status;
     }
-    sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
-    status = all == NULL ? sol_thread_error(SOL_ERR_MEMORY, "no memory for a split")
-                         : sol_get_unique_id(&own.id);
+    status = sol_get_unique_id(&own.id);
     if (status != SOL_OK) {
-        sol_free(all);
-        sol_boot_break(comm->boot, status);
-        return sol_comm_fail(comm, status, "sol_comm_split: %s", sol_thread_error_text());
+        return give_up(comm, status);
     }
-    status = sol_agree_exchange(comm, &own, all);
-    if (status == SOL_OK && split->color != SOL_SPLIT_NONE) {
-        place(all, comm->nranks, comm->rank, &split->setup);
-        status = sol_comm_make(&split->setup, &split->made);
-        if (status != SOL_OK) {
-            sol_comm_error(comm, status, "sol_comm_split: %s", sol_thread_error_text());
-        }
+    sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
+    if (all == NULL) {
+        sol_thread_error(SOL_ERR_MEMORY, "no memory for a split");
+        return give_up(comm, SOL_ERR_MEMORY);
     }
+    status = join_part(split, comm, &own, all);
     sol_free(all);
     return status;
 }

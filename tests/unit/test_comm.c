@@ -103,7 +103,7 @@ static void test_config_sizes(void **state)
 
 static void test_query_sizes(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     sol_comm_info_t info;
     (void)state;
     assert_int_equal(fake_comms(comms, 2), SOL_OK);
@@ -122,7 +122,7 @@ static void test_query_sizes(void **state)
 
 static void test_sequence(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     float x[2] = {0};
     (void)state;
     assert_int_equal(fake_comms(comms, 2), SOL_OK);
@@ -139,7 +139,7 @@ static void test_sequence(void **state)
 
 static void test_failed(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     float x[2] = {0};
     sol_status_t error;
     (void)state;
@@ -162,7 +162,7 @@ static void test_failed(void **state)
 
 static void test_destroyed(void **state)
 {
-    sol_comm_t comms[1];
+    sol_comm_t comms[1] = {NULL};
     int rank;
     (void)state;
     assert_int_equal(fake_comms(comms, 1), SOL_OK);
@@ -175,7 +175,7 @@ static void test_destroyed(void **state)
 
 static void test_abort(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     sol_status_t error;
     void *memory;
     (void)state;
@@ -231,7 +231,7 @@ static void test_refused_memory(void **state)
 
 static void test_many(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     (void)state;
     assert_int_equal(fake_comms(comms, 2), SOL_OK);
     destroy_all(comms, 2);
@@ -252,7 +252,7 @@ static void test_many(void **state)
 
 static void test_split(void **state)
 {
-    sol_comm_t comms[5], parts[5];
+    sol_comm_t comms[5] = {NULL}, parts[5];
     static const int colors[5] = {7, 3, 7, SOL_SPLIT_NONE, 7}, keys[5] = {1, 0, -4, 0, 1};
     static const int ranks[5] = {1, 0, 0, -1, 2}, sizes[5] = {3, 1, 3, 0, 3};
     int rank, size;
@@ -293,7 +293,7 @@ static sol_status_t alloc_both(sol_comm_t *comms, size_t bytes0, size_t bytes1, 
 
 static void test_memory(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     void *memory[2] = {state, state};
     (void)state;
     assert_int_equal(fake_comms(comms, 2), SOL_OK);
@@ -317,7 +317,7 @@ static void test_memory(void **state)
 /* One rank splits while the other allocates: said so, and both go on. */
 static void test_different_setup(void **state)
 {
-    sol_comm_t comms[2], part = NULL;
+    sol_comm_t comms[2] = {NULL}, part = NULL;
     void *memory[2] = {NULL, NULL};
     (void)state;
     assert_int_equal(fake_comms(comms, 2), SOL_OK);
@@ -334,7 +334,7 @@ static void test_different_setup(void **state)
 
 static void test_registration(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     sol_registration_t a, b;
     char memory[16];
     (void)state;
@@ -353,11 +353,12 @@ static void test_registration(void **state)
 
 static void test_premul(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     sol_redop_t op, old;
     float two = 2, x = 1;
     (void)state;
     assert_int_equal(fake_comms(comms, 2), SOL_OK);
+    assert_non_null(comms[0]);
     fake_state_t *fake = comms[0]->state;
     assert_int_equal(
         sol_redop_create_premul_sum(&op, &two, SOL_FLOAT32, SOL_HOST_IMMEDIATE, comms[0]), SOL_OK);
@@ -409,7 +410,7 @@ static int in_child(sol_comm_t comm)
 
 static void test_fork(void **state)
 {
-    sol_comm_t comms[2];
+    sol_comm_t comms[2] = {NULL};
     int status = -1;
     void *memory[2];
     (void)state;

@@ -150,7 +150,7 @@ static void test_failed_inside(void **state)
 /* Set-up on temporary threads runs with the context of this one. */
 static void test_context(void **state)
 {
-    sol_comm_t more[2];
+    sol_comm_t more[2] = {NULL};
     (void)state;
     int before = fake_contexts;
     assert_int_equal(fake_comms(more, 2), SOL_OK);
@@ -162,7 +162,7 @@ static void test_context(void **state)
 /* Several set-ups of one communicator keep their order on every rank. */
 static void test_setup_order(void **state)
 {
-    sol_comm_t parts[3][2];
+    sol_comm_t parts[3][2] = {{NULL}};
     (void)state;
     assert_int_equal(sol_group_start(), SOL_OK);
     for (int r = 0; r < 3; r++) {
