@@ -6,6 +6,7 @@
  * hop costs, what the link carries, and whether 16- and 128-byte stores tear.
  */
 #include "device/prim/ptx.cuh"
+#define SOL_WIDE 90
 #include "gpu_rig.cuh"
 
 static __global__ void empty_kernel(void)
@@ -41,6 +42,24 @@ static __global__ void far_kernel(const __grid_constant__ struct sol_gpu_comm co
     if (at < bytes && comm.nranks + comm.layout.parity_bytes + comm.timeout_ns > 0) {
         struct sol_vector x = sol_load_16(in + at);
         sol_store_16(out + at, x);
+    }
+}
+
+/* A large parameter block of which only the first line is read. */
+struct wide_args {
+    const char *in;
+    char *out;
+    uint32_t bytes;
+    uint32_t rest[SOL_WIDE];
+};
+static __global__ void wide_kernel(const __grid_constant__ struct wide_args a)
+{
+    sol_await_predecessors();
+    sol_admit_successor();
+    uint32_t at = (blockIdx.x * blockDim.x + threadIdx.x) * 16;
+    if (at < a.bytes) {
+        struct sol_vector x = sol_load_16(a.in + at);
+        sol_store_16(a.out + at, x);
     }
 }
 
@@ -178,6 +197,12 @@ int main(void)
                           out[i], 256u);
            }));
 
+    for (int p = 0; p < 2; p++)
+        printf("== 384 bytes of parameters, one line of them read: %s %.3f\n", p ? "pdl" : "plain",
+               rig_time(r, 200, 9, [&](int i, int) {
+                   struct wide_args a = {in[i], out[i], 256u, {0}};
+                   rig_launch(wide_kernel, 1, 32, r.ranks[i].stream, p, a);
+               }));
     const int rounds = 1000;
     for (int rep = 0; rep < 3; rep++) {
         uint64_t t[2];

@@ -31,8 +31,8 @@ static __global__ void differ_kernel(const uint64_t *a, const uint64_t *b, size_
         atomicAdd(count, d);
 }
 
-typedef void (*reduce_kernel)(struct sol_gpu_comm, struct sol_one_shot_args);
-typedef void (*move_kernel)(struct sol_gpu_comm, struct sol_push_args);
+typedef void (*reduce_kernel)(struct sol_one_shot_args, struct sol_link, struct sol_tail);
+typedef void (*move_kernel)(struct sol_push_args, struct sol_link, struct sol_tail);
 
 int main(int argc, char **argv)
 {
@@ -103,17 +103,21 @@ int main(int argc, char **argv)
                         for (int pdl = 0; pdl < 2; pdl++) {
                             us[pdl] = rig_time(r, nodes, 5, [&](int i, int) {
                                 rig_rank &k = r.ranks[i];
+                                struct sol_tail tail = {};
+                                tail.story.bytes = bytes;
                                 if (op == 0) {
                                     struct sol_one_shot_args a = {};
                                     a.send = in[i], a.recv = out[i], a.bytes = (uint32_t)bytes;
-                                    a.root = -1, a.story.bytes = bytes;
-                                    rig_launch(reduces[v], cap, threads, k.stream, pdl, k.comm, a);
+                                    a.root = -1;
+                                    rig_launch(reduces[v], cap, threads, k.stream, pdl, a,
+                                               sol_link_of(&k.comm), tail);
                                 } else {
                                     struct sol_push_args a = {};
                                     a.send = in[i], a.recv = out[i], a.bytes = (uint32_t)bytes;
                                     a.recv_stride = bytes, a.to = a.from = 2u >> i, a.copy = 1;
-                                    a.story.func = 1, a.story.bytes = bytes;
-                                    rig_launch(moves[v], cap, threads, k.stream, pdl, k.comm, a);
+
+                                    rig_launch(moves[v], cap, threads, k.stream, pdl, a,
+                                               sol_link_of(&k.comm), tail);
                                 }
                             });
                             if (rig_faults(r, "search"))

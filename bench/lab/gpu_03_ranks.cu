@@ -176,7 +176,9 @@ static bool make(trial &t, int n, size_t slot, uint64_t sequence)
     op.redop = pick(2) ? SOL_SUM : (sol_redop_t)pick(SOL_REDOP_COUNT);
     op.root = pick(n);
     op.sequence = sequence;
-    if (op.redop == SOL_SUM && pick(6) == 0) {
+    bool reduces = op.func == SOL_FUNC_ALL_REDUCE || op.func == SOL_FUNC_REDUCE_SCATTER ||
+                   op.func == SOL_FUNC_REDUCE;
+    if (reduces && op.redop == SOL_SUM && pick(6) == 0) {
         op.premul = true;
         op.scalar_on_device = pick(2);
         for (int i = 0; i < 8; i++)
@@ -324,6 +326,8 @@ static long run_trials(rig &r, double seconds, long *wrong)
                 }
                 CHECK(cudaStreamSynchronize(r.ranks[i].stream));
             }
+        double began = now();
+        struct sol_gpu_op shapes[BATCH][8];
         for (int i = 0; i < n; i++) {
             CHECK(cudaSetDevice(r.ranks[i].device));
             for (int b = 0; b < BATCH; b++) {
@@ -341,11 +345,21 @@ static long run_trials(rig &r, double seconds, long *wrong)
                 }
                 if (pick(2) && r.nranks <= r.ndevices)
                     op.flags = SOL_GPU_PDL;
+                shapes[b][i] = op;
+                sol_gpu_plan(&r.ranks[i].comm, &shapes[b][i]);
                 CHECK(sol_gpu_launch(&r.ranks[i].comm, &op, r.ranks[i].stream));
             }
         }
+        double launched = now();
         rig_sync(r);
         if (rig_faults(r, "trials")) {
+            printf("launching took %.3f s, running %.3f s, into the run %.3f s\n", launched - began,
+                   now() - launched, began - until + seconds);
+            for (int b = 0; b < BATCH; b++)
+                for (int i = 0; i < n; i++)
+                    printf("  op %d rank %d: algorithm %d, %d x %d x %d\n", b, i,
+                           shapes[b][i].algorithm, shapes[b][i].ctas, shapes[b][i].threads,
+                           shapes[b][i].vectors);
             for (auto &t : batch)
                 say(t, n, -1);
             *wrong += 100;

@@ -137,7 +137,7 @@ static bool rig_faults(rig &r, const char *where)
                 "%llu\n",
                 k.error->fault, where, k.error->rank, k.error->awaited, k.error->func,
                 (unsigned long long)k.error->sequence, (unsigned long long)k.error->bytes,
-                (unsigned long long)k.error->epoch);
+                (unsigned long long)k.error->epoch, k.error->time_ns * 1e-9);
             any = true;
         }
     return any;

@@ -45,10 +45,17 @@
 
 #include "proto/gpu_layout.h"
 
-/* Offset of the slot that `source` fills in a staging, in this epoch. */
-SOL_GPU_BOTH uint64_t sol_gpu_slot(const struct sol_gpu_layout *l, uint64_t epoch, int source)
+/* From a parity's data to its escapes; as sol_gpu_layout.escape, from what a kernel has at hand. */
+SOL_GPU_BOTH uint64_t sol_gpu_escape(int nranks, uint32_t slot_bytes)
 {
-    return l->coll + (epoch & 1) * l->parity_bytes + (uint64_t)source * l->slot_bytes;
+    return (uint64_t)nranks * slot_bytes;
+}
+
+/* Offset of the slot that `source` fills in a staging, in this epoch. */
+SOL_GPU_BOTH uint64_t sol_gpu_slot(int nranks, uint32_t slot_bytes, uint64_t epoch, int source)
+{
+    uint64_t data = sol_gpu_escape(nranks, slot_bytes);
+    return SOL_GPU_CONTROL_BYTES + (epoch & 1) * (data + data / 2) + (uint64_t)source * slot_bytes;
 }
 
 #endif

@@ -144,6 +144,7 @@ struct sol_gpu_error {
     uint64_t bytes;    /* of the operation, in this rank's view */
     uint64_t epoch;    /* the device's own count */
     uint64_t detail;   /* MISMATCH: what the peer said; otherwise 0 */
+    uint64_t time_ns;  /* the device\'s clock when it gave up */
 };
 
 #endif

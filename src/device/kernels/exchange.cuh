@@ -25,7 +25,6 @@ struct sol_message {
 struct sol_exchange_args {
     struct sol_message send[SOL_GPU_MAX_RANKS], recv[SOL_GPU_MAX_RANKS];
     uint8_t send_lanes[SOL_GPU_MAX_RANKS], recv_lanes[SOL_GPU_MAX_RANKS];
-    struct sol_story story;
     int copy_ctas; /* own message: send[rank] to recv[rank] */
     int paired;    /* one CTA serves a lane both ways: for collectives in place, and to save CTAs */
 };
@@ -70,7 +69,7 @@ SOL_GPU_FN uint32_t sol_chunk_bytes(const struct sol_lane_work &w, uint64_t i)
 
 /* All threads of the CTA. False: gave up, all of them. */
 template <bool EXACT>
-SOL_GPU_FN bool sol_send_chunk(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_send_chunk(const struct sol_link &comm, const struct sol_story &story,
                                const struct sol_lane_work &w, uint64_t i)
 {
     const uint64_t s = w.first + i;
@@ -97,7 +96,7 @@ SOL_GPU_FN bool sol_send_chunk(const struct sol_gpu_comm &comm, const struct sol
 
 /* The header of a message, in one thread. False: gave up, or the sender has another size in mind.
  */
-SOL_GPU_FN bool sol_check_header(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_check_header(const struct sol_link &comm, const struct sol_story &story,
                                  const struct sol_lane_slot &slot, const struct sol_lane_work &w)
 {
     struct sol_vector header[1];
@@ -111,7 +110,7 @@ SOL_GPU_FN bool sol_check_header(const struct sol_gpu_comm &comm, const struct s
 }
 
 template <bool EXACT>
-SOL_GPU_FN bool sol_recv_chunk(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_recv_chunk(const struct sol_link &comm, const struct sol_story &story,
                                const struct sol_lane_work &w, uint64_t i)
 {
     const uint64_t s = w.first + i;
@@ -144,9 +143,9 @@ SOL_GPU_FN bool sol_recv_chunk(const struct sol_gpu_comm &comm, const struct sol
  * one CTA (collectives in place; few CTAs): what is sent of a chunk is in registers before anything
  * is written over it, and chunk i is sent before chunk i is awaited, on both sides. */
 template <bool EXACT>
-SOL_GPU_FN void sol_exchange_lane(const struct sol_gpu_comm &comm,
-                                  const struct sol_exchange_args &args, int peer, int lane,
-                                  int send_lanes, int recv_lanes)
+SOL_GPU_FN void sol_exchange_lane(const struct sol_link &comm, const struct sol_exchange_args &args,
+                                  const struct sol_story &story, int peer, int lane, int send_lanes,
+                                  int recv_lanes)
 {
     struct sol_gpu_state *state = comm.state;
     bool send = lane < send_lanes, recv = lane < recv_lanes;
@@ -158,9 +157,9 @@ SOL_GPU_FN void sol_exchange_lane(const struct sol_gpu_comm &comm,
     in.mine = recv ? in.mine : 0;
 #pragma unroll 1
     for (uint64_t i = 0; i < out.mine || i < in.mine; i++) {
-        if (i < out.mine && !sol_send_chunk<EXACT>(comm, args.story, out, i))
+        if (i < out.mine && !sol_send_chunk<EXACT>(comm, story, out, i))
             return;
-        if (i < in.mine && !sol_recv_chunk<EXACT>(comm, args.story, in, i))
+        if (i < in.mine && !sol_recv_chunk<EXACT>(comm, story, in, i))
             return;
     }
     if (threadIdx.x == 0 && send)
@@ -184,8 +183,9 @@ SOL_GPU_FN void sol_exchange_copy(const struct sol_message &from, const struct s
 
 template <bool EXACT>
 __global__ void __launch_bounds__(SOL_EXCHANGE_THREADS, 1)
-    sol_exchange_kernel(const __grid_constant__ struct sol_gpu_comm comm,
-                        const __grid_constant__ struct sol_exchange_args args)
+    sol_exchange_kernel(const __grid_constant__ struct sol_exchange_args args,
+                        const __grid_constant__ struct sol_link comm,
+                        const __grid_constant__ struct sol_tail tail)
 {
     sol_await_predecessors();
     sol_admit_successor();
@@ -195,11 +195,11 @@ __global__ void __launch_bounds__(SOL_EXCHANGE_THREADS, 1)
         int roles = args.paired ? max(send, recv) : send + recv;
         if (cta < roles) {
             if (args.paired)
-                sol_exchange_lane<EXACT>(comm, args, peer, cta, send, recv);
+                sol_exchange_lane<EXACT>(comm, args, tail.story, peer, cta, send, recv);
             else if (cta < send)
-                sol_exchange_lane<EXACT>(comm, args, peer, cta, send, 0);
+                sol_exchange_lane<EXACT>(comm, args, tail.story, peer, cta, send, 0);
             else
-                sol_exchange_lane<EXACT>(comm, args, peer, cta - send, 0, recv);
+                sol_exchange_lane<EXACT>(comm, args, tail.story, peer, cta - send, 0, recv);
             return;
         }
         cta -= roles;

@@ -22,13 +22,9 @@ struct sol_lane_reduce_args {
     char *recv;
     uint64_t stride; /* between the blocks for different receivers; 0: all get the same */
     uint64_t bytes;  /* of a block; two hops: of the message */
-    const void *scalar_pointer;
-    uint64_t scalar;
-    struct sol_story story;
-    int root; /* one hop: the only receiver, or -1 */
-    int redop;
-    int premul;
-    int hops;
+    int16_t root;    /* one hop: the only receiver, or -1 */
+    uint8_t redop, premul;
+    uint8_t hops;
 };
 
 /* Counters of this CTA's lane, in shared memory: next chunk to and from each peer. */
@@ -51,7 +47,7 @@ SOL_GPU_FN uint32_t sol_unit_bytes(const struct sol_lane_unit &u, int p, bool tw
 
 /* Wait for room for `chunks` more to every peer in `to`, and publish what has been consumed. All
  * threads; a barrier inside. False: gave up. */
-SOL_GPU_FN bool sol_lane_turn(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_lane_turn(const struct sol_link &comm, const struct sol_story &story,
                               const struct sol_lane_counters &counters, int lane, unsigned to,
                               unsigned from, int chunks)
 {
@@ -81,10 +77,11 @@ struct sol_lane_task {
 /* One turn's first hop: send the blocks for the peers, reduce one's own from theirs, store it, and
  * in two hops send the result on. False: gave up. */
 template <int D, int N, int V, bool EXACT>
-SOL_GPU_FN bool
-sol_lane_first_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce_args &args,
-                   const struct sol_lane_task &task, const struct sol_lane_counters &counters,
-                   const struct sol_lane_unit &u, uint32_t at)
+SOL_GPU_FN bool sol_lane_first_hop(const struct sol_link &comm,
+                                   const struct sol_lane_reduce_args &args,
+                                   const struct sol_story &story, const struct sol_lane_task &task,
+                                   const struct sol_lane_counters &counters,
+                                   const struct sol_lane_unit &u, uint32_t at)
 {
     const uint32_t step = blockDim.x * 16, own_bytes = sol_unit_bytes(u, task.rank, task.two);
     struct sol_vector own[V], out[V], in[N - 1][V];
@@ -118,9 +115,9 @@ sol_lane_first_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce
         int peer = sol_poll_peer(task.rank, q);
         uint64_t s = q < task.n - 1 ? counters.received[peer] : 0;
         if (q < task.n - 1)
-            good = good && sol_take_from_lane<V>(comm, args.story,
-                                                 sol_incoming_slot(comm, peer, task.lane, s), peer,
-                                                 s, at, step, own_bytes, in[q]);
+            good = good &&
+                   sol_take_from_lane<V>(comm, story, sol_incoming_slot(comm, peer, task.lane, s),
+                                         peer, s, at, step, own_bytes, in[q]);
     }
     if (!good)
         return false;
@@ -143,10 +140,11 @@ sol_lane_first_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce
 
 /* The second hop: take the others' results. False: gave up. */
 template <int V, bool EXACT>
-SOL_GPU_FN bool
-sol_lane_second_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduce_args &args,
-                    const struct sol_lane_task &task, const struct sol_lane_counters &counters,
-                    const struct sol_lane_unit &u, uint32_t at)
+SOL_GPU_FN bool sol_lane_second_hop(const struct sol_link &comm,
+                                    const struct sol_lane_reduce_args &args,
+                                    const struct sol_story &story, const struct sol_lane_task &task,
+                                    const struct sol_lane_counters &counters,
+                                    const struct sol_lane_unit &u, uint32_t at)
 {
     const struct sol_place place = {at, blockDim.x * 16, 0};
 #pragma unroll 1
@@ -155,8 +153,8 @@ sol_lane_second_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduc
         uint32_t bytes = sol_unit_bytes(u, peer, true);
         uint64_t s = counters.received[peer] + 1;
         struct sol_vector in[V];
-        if (!sol_take_from_lane<V>(comm, args.story, sol_incoming_slot(comm, peer, task.lane, s),
-                                   peer, s, at, place.step, bytes, in))
+        if (!sol_take_from_lane<V>(comm, story, sol_incoming_slot(comm, peer, task.lane, s), peer,
+                                   s, at, place.step, bytes, in))
             return false;
         sol_store_own<EXACT, V>(args.recv + u.at + peer * u.between, bytes, place, in);
     }
@@ -166,8 +164,9 @@ sol_lane_second_hop(const struct sol_gpu_comm &comm, const struct sol_lane_reduc
 /* V vectors a thread at a time: 4 with two ranks, to have enough on the link. */
 template <int D, int OP, int N, int V, bool EXACT>
 __global__ void __launch_bounds__(OP<0 || N> 2 ? 256 : 512, 1)
-    sol_lane_reduce_kernel(const __grid_constant__ struct sol_gpu_comm comm,
-                           const __grid_constant__ struct sol_lane_reduce_args args)
+    sol_lane_reduce_kernel(const __grid_constant__ struct sol_lane_reduce_args args,
+                           const __grid_constant__ struct sol_link comm,
+                           const __grid_constant__ struct sol_tail tail)
 {
     SOL_SHARED(struct sol_lane_counters, counters);
     sol_await_predecessors();
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(OP<0 || N> 2 ? 256 : 512, 1)
     task.from = task.receives ? others : 0;
     task.premul = OP < 0 && args.premul;
     task.two = N > 2 && args.hops == 2;
-    task.scalar = args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
+    task.scalar = tail.scalar_pointer ? sol_load_scalar<D>(tail.scalar_pointer) : tail.scalar;
     const int chunks = task.two ? 2 : 1;
     const uint64_t unit_bytes = (uint64_t)SOL_GPU_LANE_CHUNK * (task.two ? task.n : 1);
     const uint64_t between = task.two ? SOL_GPU_LANE_CHUNK : args.stride;
@@ -197,16 +196,17 @@ __global__ void __launch_bounds__(OP<0 || N> 2 ? 256 : 512, 1)
 #pragma unroll 1
     for (uint64_t at = task.lane * unit_bytes; at < args.bytes; at += gridDim.x * unit_bytes) {
         const struct sol_lane_unit u = {at, between, args.bytes};
-        if (!sol_lane_turn(comm, args.story, counters, task.lane, task.to, task.from, chunks))
+        if (!sol_lane_turn(comm, tail.story, counters, task.lane, task.to, task.from, chunks))
             return;
         bool good = true;
 #pragma unroll 1
         for (uint32_t in = me * 16; in < SOL_GPU_LANE_CHUNK && good; in += V * blockDim.x * 16)
-            good = sol_lane_first_hop<D, N, V, EXACT>(comm, args, task, counters, u, in);
+            good =
+                sol_lane_first_hop<D, N, V, EXACT>(comm, args, tail.story, task, counters, u, in);
 #pragma unroll 1
         for (uint32_t in = me * 16; task.two && in < SOL_GPU_LANE_CHUNK && good;
              in += blockDim.x * 16)
-            good = sol_lane_second_hop<1, EXACT>(comm, args, task, counters, u, in);
+            good = sol_lane_second_hop<1, EXACT>(comm, args, tail.story, task, counters, u, in);
         if (__syncthreads_or(!good))
             return;
         if (me < (unsigned)task.n) {
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(OP<0 || N> 2 ? 256 : 512, 1)
         }
         __syncthreads();
     }
-    if (!sol_lane_turn(comm, args.story, counters, task.lane, 0, task.from, chunks))
+    if (!sol_lane_turn(comm, tail.story, counters, task.lane, 0, task.from, chunks))
         return;
     if (me < (unsigned)task.n) {
         sol_push_word(&comm.state->sent[me][task.lane], counters.sent[me]);

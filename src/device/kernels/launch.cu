@@ -183,42 +183,40 @@ size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_g
 /* -------------------------------------------------------------------------------------- launches
  */
 
-/* With the kernel's type, not as a pointer to nothing: the emulator needs to know the arguments. */
-template <class A>
-static cudaError_t enqueue(const struct sol_gpu_comm *comm, const void *function, const A *args,
-                           int ctas, int threads, unsigned flags, cudaStream_t stream)
+static struct sol_tail tail_of(const struct sol_gpu_op *op, uint64_t bytes)
 {
+    struct sol_tail tail;
+    tail.story.sequence = op->sequence;
+    tail.story.bytes = bytes;
+    tail.story.func = (uint32_t)op->func;
+    tail.scalar_pointer = op->premul && op->scalar_on_device ? op->scalar_pointer : NULL;
+    tail.scalar = 0;
+    if (op->premul && !op->scalar_on_device)
+        memcpy(&tail.scalar, op->scalar, sol_dtype_size(op->dtype));
+    return tail;
+}
+
+/* With the kernel's type, not as a pointer to nothing: the emulator needs to know the arguments.
+ * `bytes`: of the operation, for the error text. */
+template <class A>
+static cudaError_t enqueue(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                           const void *function, const A *args, uint64_t bytes, int ctas,
+                           int threads, cudaStream_t stream)
+{
+    typedef void (*kernel)(A, struct sol_link, struct sol_tail);
     cudaLaunchAttribute attribute;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)ctas);
     config.blockDim = dim3((unsigned)threads);
     config.stream = stream;
-    if (flags & SOL_GPU_PDL) {
+    if (op->flags & SOL_GPU_PDL) {
         attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute.val.programmaticStreamSerializationAllowed = 1;
         config.attrs = &attribute;
         config.numAttrs = 1;
     }
-    return cudaLaunchKernelEx(&config, (void (*)(struct sol_gpu_comm, A))function, *comm, *args);
-}
-
-static struct sol_story story_of(const struct sol_gpu_op *op, uint64_t bytes)
-{
-    struct sol_story story = {op->sequence, bytes, (uint32_t)op->func};
-    return story;
-}
-
-static uint64_t scalar_of(const struct sol_gpu_op *op)
-{
-    uint64_t scalar = 0;
-    if (op->premul && !op->scalar_on_device)
-        memcpy(&scalar, op->scalar, sol_dtype_size(op->dtype));
-    return scalar;
-}
-
-static const void *scalar_pointer_of(const struct sol_gpu_op *op)
-{
-    return op->premul && op->scalar_on_device ? op->scalar_pointer : NULL;
+    return cudaLaunchKernelEx(&config, (kernel)function, *args, sol_link_of(comm),
+                              tail_of(op, bytes));
 }
 
 static cudaError_t launch_one_shot(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
@@ -230,14 +228,11 @@ static cudaError_t launch_one_shot(const struct sol_gpu_comm *comm, const struct
     args.send = (const char *)op->send;
     args.recv = (char *)op->recv;
     args.stride = key.spread ? bytes : 0;
-    args.scalar_pointer = scalar_pointer_of(op);
-    args.scalar = scalar_of(op);
-    args.story = story_of(op, bytes);
     args.bytes = (uint32_t)bytes;
-    args.root = key.rooted ? op->root : -1;
-    args.redop = op->redop;
+    args.root = (int16_t)(key.rooted ? op->root : -1);
+    args.redop = (uint8_t)op->redop;
     args.premul = op->premul;
-    return enqueue(comm, sol_one_shot_for(&key).function, &args, op->ctas, op->threads, op->flags,
+    return enqueue(comm, op, sol_one_shot_for(&key).function, &args, bytes, op->ctas, op->threads,
                    stream);
 }
 
@@ -248,15 +243,12 @@ static cudaError_t launch_two_shot(const struct sol_gpu_comm *comm, const struct
     struct sol_two_shot_args args;
     args.send = (const char *)op->send;
     args.recv = (char *)op->recv;
-    args.scalar_pointer = scalar_pointer_of(op);
-    args.scalar = scalar_of(op);
     args.bytes = block_bytes(op);
-    args.story = story_of(op, args.bytes);
     args.share = (uint32_t)share_bytes(args.bytes, comm->nranks);
-    args.redop = op->redop;
+    args.redop = (uint8_t)op->redop;
     args.premul = op->premul;
-    return enqueue(comm, sol_two_shot_for(&key).function, &args, op->ctas, op->threads, op->flags,
-                   stream);
+    return enqueue(comm, op, sol_two_shot_for(&key).function, &args, args.bytes, op->ctas,
+                   op->threads, stream);
 }
 
 static cudaError_t launch_lane_reduce(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
@@ -268,18 +260,15 @@ static cudaError_t launch_lane_reduce(const struct sol_gpu_comm *comm, const str
     args.recv = (char *)op->recv;
     args.bytes = block_bytes(op);
     args.stride = key.spread ? args.bytes : 0;
-    args.scalar_pointer = scalar_pointer_of(op);
-    args.scalar = scalar_of(op);
-    args.story = story_of(op, args.bytes);
-    args.root = key.rooted ? op->root : -1;
-    args.redop = op->redop;
+    args.root = (int16_t)(key.rooted ? op->root : -1);
+    args.redop = (uint8_t)op->redop;
     args.premul = op->premul;
     args.hops = op->func == SOL_FUNC_ALL_REDUCE && comm->nranks > 2 ? 2 : 1;
     uint64_t unit = (uint64_t)SOL_GPU_LANE_CHUNK * (args.hops == 2 ? comm->nranks : 1);
     int lanes = smaller(comm->layout.lanes, (args.bytes + unit - 1) / unit);
     lanes = lanes < most_ctas(comm, 1) ? lanes : most_ctas(comm, 1);
     struct sol_kernel k = sol_lane_reduce_for(&key);
-    return enqueue(comm, k.function, &args, lanes, k.threads, op->flags, stream);
+    return enqueue(comm, op, k.function, &args, args.bytes, lanes, k.threads, stream);
 }
 
 /* Who sends data to whom: of this rank, by peer. */
@@ -332,11 +321,13 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
     args.recv = (char *)op->recv;
     args.send_stride = key.spread ? bytes : 0;
     args.recv_stride = op->func == SOL_FUNC_BROADCAST || op->func == SOL_FUNC_SCATTER ? 0 : bytes;
-    args.story = story_of(op, bytes);
     args.bytes = (uint32_t)bytes;
     args.copy = own_copy(comm, op, bytes, &from, &to);
-    traffic(comm, op, &args.to, &args.from);
-    return enqueue(comm, sol_push_for(&key).function, &args, op->ctas, op->threads, op->flags,
+    unsigned to_mask, from_mask;
+    traffic(comm, op, &to_mask, &from_mask);
+    args.to = (uint8_t)to_mask;
+    args.from = (uint8_t)from_mask;
+    return enqueue(comm, op, sol_push_for(&key).function, &args, bytes, op->ctas, op->threads,
                    stream);
 }
 
@@ -380,11 +371,10 @@ static cudaError_t launch_exchange(const struct sol_gpu_comm *comm, const struct
     }
     if (ctas == 0)
         return cudaSuccess;
-    args.story = story_of(op, total);
     memset(&key, 0, sizeof key);
     key.exact = (bits & 15) == 0;
-    return enqueue(comm, sol_exchange_for(&key).function, &args, ctas, SOL_EXCHANGE_THREADS,
-                   op->flags, stream);
+    return enqueue(comm, op, sol_exchange_for(&key).function, &args, total, ctas,
+                   SOL_EXCHANGE_THREADS, stream);
 }
 
 /* A collective that moves bytes, as messages. */

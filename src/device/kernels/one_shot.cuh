@@ -27,13 +27,9 @@ struct sol_one_shot_args {
     const char *send;
     char *recv;
     uint64_t stride; /* between the blocks for different receivers in `send`; 0: all get the same */
-    const void *scalar_pointer; /* of a premultiplied sum; NULL: `scalar` */
-    uint64_t scalar;
-    struct sol_story story;
-    uint32_t bytes; /* of one source's contribution to one receiver */
-    int root;       /* the only receiver, or -1: all are */
-    int redop;
-    int premul;
+    uint32_t bytes;  /* of one source's contribution to one receiver */
+    int16_t root;    /* the only receiver, or -1: all are */
+    uint8_t redop, premul;
 };
 
 /* The reduction of own and received vectors in rank order, n of at most N ranks. */
@@ -65,8 +61,9 @@ SOL_GPU_FN struct sol_vector sol_reduce_ranks(int op, int rank, int n, struct so
  */
 template <int D, int OP, int N, int V, bool SPREAD, bool EXACT>
 __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2 ? 2 : 1)
-    sol_one_shot_kernel(const __grid_constant__ struct sol_gpu_comm comm,
-                        const __grid_constant__ struct sol_one_shot_args args)
+    sol_one_shot_kernel(const __grid_constant__ struct sol_one_shot_args args,
+                        const __grid_constant__ struct sol_link comm,
+                        const __grid_constant__ struct sol_tail tail)
 {
     sol_await_predecessors();
     sol_admit_successor();
@@ -98,7 +95,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2
         struct sol_slots slots = sol_find_slots(comm, rank, ticket.epoch);
         if (!hot) {
             uint64_t scalar =
-                args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
+                tail.scalar_pointer ? sol_load_scalar<D>(tail.scalar_pointer) : tail.scalar;
 #pragma unroll 1
             for (int k = 0; k < n; k++) { /* the last is this rank itself */
                 int peer = sol_push_peer(rank, n, k);
@@ -126,7 +123,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2
         }
         if (!receives)
             continue;
-        if (!sol_receive<N, V>(comm, slots, ticket.epoch, from, args.bytes, place, args.story, in))
+        if (!sol_receive<N, V>(comm, slots, ticket.epoch, from, args.bytes, place, tail.story, in))
             return;
 #pragma unroll
         for (int v = 0; v < V; v++)
@@ -135,7 +132,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2
         sol_reset<N, V>(comm, slots, from, args.bytes, place);
     }
     if (!hot)
-        sol_await_tokens(comm, ticket, others & ~from, args.story);
+        sol_await_tokens(comm, ticket, others & ~from, tail.story);
 }
 
 #endif

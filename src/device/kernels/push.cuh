@@ -22,18 +22,18 @@ struct sol_push_args {
     char *recv;
     uint64_t send_stride; /* between the blocks for different peers; 0: all get the same */
     uint64_t recv_stride; /* between the blocks from different peers */
-    struct sol_story story;
-    uint32_t bytes;    /* of a block */
-    unsigned to, from; /* peers by bit, without this rank */
-    int copy;          /* own block goes from send to recv here (not in place) */
+    uint32_t bytes;       /* of a block */
+    uint8_t to, from;     /* peers by bit, without this rank */
+    uint8_t copy;         /* own block goes from send to recv here (not in place) */
 };
 
 /* SPREAD: peers get different blocks. Without EXACT blocks are taken one after the other in a loop,
  * spread or not, so that the kernel is small. */
 template <int N, int V, bool SPREAD, bool EXACT>
 __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2 ? 2 : 1)
-    sol_push_kernel(const __grid_constant__ struct sol_gpu_comm comm,
-                    const __grid_constant__ struct sol_push_args args)
+    sol_push_kernel(const __grid_constant__ struct sol_push_args args,
+                    const __grid_constant__ struct sol_link comm,
+                    const __grid_constant__ struct sol_tail tail)
 {
     sol_await_predecessors();
     sol_admit_successor();
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2
             sol_store_own<EXACT, V>(args.recv + rank * args.recv_stride, args.bytes, place, own);
         if (args.from == 0)
             continue;
-        if (!sol_receive<N, V>(comm, slots, ticket.epoch, args.from, args.bytes, place, args.story,
+        if (!sol_receive<N, V>(comm, slots, ticket.epoch, args.from, args.bytes, place, tail.story,
                                in))
             return;
 #pragma unroll
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2
         sol_send_tokens(comm, ticket, others);
         sol_leave_ticket(comm);
     }
-    sol_await_tokens(comm, ticket, others & ~args.from, args.story);
+    sol_await_tokens(comm, ticket, others & ~args.from, tail.story);
 }
 
 #endif

@@ -22,13 +22,9 @@
 struct sol_two_shot_args {
     const char *send;
     char *recv;
-    const void *scalar_pointer;
-    uint64_t scalar;
-    struct sol_story story;
     uint64_t bytes; /* of the whole message */
     uint32_t share; /* bytes of a share: a multiple of 16 */
-    int redop;
-    int premul;
+    uint8_t redop, premul;
 };
 
 /* The part of share p that lies within the message. */
@@ -41,8 +37,9 @@ SOL_GPU_FN uint32_t sol_share_bytes(const struct sol_two_shot_args &args, int p)
 
 template <int D, int OP, int N, bool EXACT>
 __global__ void __launch_bounds__(256, 1)
-    sol_two_shot_kernel(const __grid_constant__ struct sol_gpu_comm comm,
-                        const __grid_constant__ struct sol_two_shot_args args)
+    sol_two_shot_kernel(const __grid_constant__ struct sol_two_shot_args args,
+                        const __grid_constant__ struct sol_link comm,
+                        const __grid_constant__ struct sol_tail tail)
 {
     sol_await_predecessors();
     sol_admit_successor();
@@ -50,7 +47,7 @@ __global__ void __launch_bounds__(256, 1)
     const bool hot = OP >= 0; /* the general kernels take their blocks one after the other */
     const int op = !hot ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
     const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
-    const uint32_t upper = (uint32_t)(comm.layout.slot_bytes / 2);
+    const uint32_t upper = (uint32_t)(comm.slot_bytes / 2);
     struct sol_place place = sol_first_place<1>();
     struct sol_ticket ticket = sol_take_ticket(comm);
     bool left = false;
@@ -80,7 +77,7 @@ __global__ void __launch_bounds__(256, 1)
                                    place, out[hot ? k : 0]);
         } else {
             uint64_t scalar =
-                args.scalar_pointer ? sol_load_scalar<D>(args.scalar_pointer) : args.scalar;
+                tail.scalar_pointer ? sol_load_scalar<D>(tail.scalar_pointer) : tail.scalar;
 #pragma unroll 1
             for (int k = 0; k < n; k++) { /* the last is this rank itself */
                 int peer = sol_push_peer(rank, n, k);
@@ -96,7 +93,7 @@ __global__ void __launch_bounds__(256, 1)
             sol_leave_ticket(comm);
             left = true;
         }
-        if (!sol_receive<N, 1>(comm, slots, ticket.epoch, others, args.share, place, args.story,
+        if (!sol_receive<N, 1>(comm, slots, ticket.epoch, others, args.share, place, tail.story,
                                in))
             return;
         sol_reset<N, 1>(comm, slots, others, args.share, place);
@@ -109,7 +106,7 @@ __global__ void __launch_bounds__(256, 1)
         sol_send_to_all<N, 1>(comm, slots, ticket.epoch, n, others, args.share, place, own);
         sol_store_own<EXACT, 1>(args.recv + (uint64_t)rank * args.share,
                                 sol_share_bytes(args, rank), place, own);
-        if (!sol_receive<N, 1>(comm, slots, ticket.epoch, others, args.share, place, args.story,
+        if (!sol_receive<N, 1>(comm, slots, ticket.epoch, others, args.share, place, tail.story,
                                in))
             return;
 #pragma unroll

@@ -6,7 +6,6 @@
 #ifndef SOL_DEVICE_PRIM_EPOCH_CUH
 #define SOL_DEVICE_PRIM_EPOCH_CUH
 
-#include "device/kernels/launch.h"
 #include "device/prim/watch.cuh"
 #include "proto/gpu_epoch.h"
 
@@ -16,7 +15,7 @@ struct sol_ticket {
 };
 
 /* One load, issued beside those of the input. */
-SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_gpu_comm &comm)
+SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_link &comm)
 {
     struct sol_vector v = sol_poll_vector(&comm.state->ticks); /* others add to it meanwhile */
     struct sol_ticket t = {v.a / SOL_GPU_TICKS, v.b != 0};
@@ -24,7 +23,7 @@ SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_gpu_comm &comm)
 }
 
 /* Every thread calls it once, after it has used its ticket. */
-SOL_GPU_FN void sol_leave_ticket(const struct sol_gpu_comm &comm)
+SOL_GPU_FN void sol_leave_ticket(const struct sol_link &comm)
 {
     __syncthreads(); /* all loads of this CTA have returned: addresses came from them */
     if (threadIdx.x == 0)
@@ -46,7 +45,7 @@ SOL_GPU_FN int sol_poll_peer(int rank, int q)
 }
 
 /* Tell the peers in `to` that this rank has come to this epoch. Block 0 only does something. */
-SOL_GPU_FN void sol_send_tokens(const struct sol_gpu_comm &comm, const struct sol_ticket &ticket,
+SOL_GPU_FN void sol_send_tokens(const struct sol_link &comm, const struct sol_ticket &ticket,
                                 unsigned to)
 {
     unsigned peer = threadIdx.x;
@@ -55,7 +54,7 @@ SOL_GPU_FN void sol_send_tokens(const struct sol_gpu_comm &comm, const struct so
 }
 
 /* Wait until every peer in `from` has told so. False: gave up. */
-SOL_GPU_FN bool sol_await_tokens(const struct sol_gpu_comm &comm, const struct sol_ticket &ticket,
+SOL_GPU_FN bool sol_await_tokens(const struct sol_link &comm, const struct sol_ticket &ticket,
                                  unsigned from, const struct sol_story &story)
 {
     unsigned peer = threadIdx.x;

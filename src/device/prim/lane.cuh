@@ -12,7 +12,7 @@
 #include "proto/gpu_lanes.h"
 
 /* Wait, in one thread, until chunk `s` for `peer` may be pushed. False: gave up. */
-SOL_GPU_FN bool sol_await_credit(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_await_credit(const struct sol_link &comm, const struct sol_story &story,
                                  int peer, int lane, uint64_t s)
 {
     const char *credit = comm.staging[comm.rank] + sol_gpu_credit_offset(peer, lane);
@@ -26,7 +26,7 @@ SOL_GPU_FN bool sol_await_credit(const struct sol_gpu_comm &comm, const struct s
 
 /* Tell `peer`, from one thread, that the chunks before `s` of what it sent on `lane` are consumed.
  * The caller has had a barrier after the CTA's last reset, and a system fence after that. */
-SOL_GPU_FN void sol_push_credit(const struct sol_gpu_comm &comm, int peer, int lane, uint64_t s)
+SOL_GPU_FN void sol_push_credit(const struct sol_link &comm, int peer, int lane, uint64_t s)
 {
     sol_push_word(comm.staging[peer] + sol_gpu_credit_offset(comm.rank, lane), s);
 }
@@ -36,29 +36,27 @@ struct sol_lane_slot {
     char *data, *escape;
 };
 
-SOL_GPU_FN struct sol_lane_slot sol_outgoing_slot(const struct sol_gpu_comm &comm, int peer,
-                                                  int lane, uint64_t s)
+SOL_GPU_FN struct sol_lane_slot sol_outgoing_slot(const struct sol_link &comm, int peer, int lane,
+                                                  uint64_t s)
 {
     uint32_t at = sol_gpu_lane_slot(lane, s);
-    char *area =
-        comm.staging[peer] + comm.layout.p2p + (uint64_t)comm.rank * comm.layout.p2p_source_bytes;
-    struct sol_lane_slot slot = {area + at, area + comm.layout.p2p_escape + at / 2};
+    char *area = comm.staging[peer] + comm.p2p + (uint64_t)comm.rank * comm.p2p_source_bytes;
+    struct sol_lane_slot slot = {area + at, area + comm.p2p_escape + at / 2};
     return slot;
 }
 
-SOL_GPU_FN struct sol_lane_slot sol_incoming_slot(const struct sol_gpu_comm &comm, int peer,
-                                                  int lane, uint64_t s)
+SOL_GPU_FN struct sol_lane_slot sol_incoming_slot(const struct sol_link &comm, int peer, int lane,
+                                                  uint64_t s)
 {
     uint32_t at = sol_gpu_lane_slot(lane, s);
-    char *area =
-        comm.staging[comm.rank] + comm.layout.p2p + (uint64_t)peer * comm.layout.p2p_source_bytes;
-    struct sol_lane_slot slot = {area + at, area + comm.layout.p2p_escape + at / 2};
+    char *area = comm.staging[comm.rank] + comm.p2p + (uint64_t)peer * comm.p2p_source_bytes;
+    struct sol_lane_slot slot = {area + at, area + comm.p2p_escape + at / 2};
     return slot;
 }
 
 /* Poll V vectors of a slot, `step` bytes apart from `at`, below `bytes`; resolve escapes; reset. */
 template <int V>
-SOL_GPU_FN bool sol_take_from_lane(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_take_from_lane(const struct sol_link &comm, const struct sol_story &story,
                                    const struct sol_lane_slot &slot, int peer, uint64_t s,
                                    uint32_t at, uint32_t step, uint32_t bytes,
                                    struct sol_vector (&in)[V])

@@ -24,18 +24,17 @@ struct sol_slots {
     int rank;
 };
 
-SOL_GPU_FN struct sol_slots sol_find_slots(const struct sol_gpu_comm &comm, int rank,
-                                           uint64_t epoch)
+SOL_GPU_FN struct sol_slots sol_find_slots(const struct sol_link &comm, int rank, uint64_t epoch)
 {
-    const struct sol_gpu_layout &l = comm.layout;
     struct sol_slots s;
-    uint64_t parity = sol_gpu_slot(&l, epoch, 0);
-    uint64_t own = (uint64_t)rank * l.slot_bytes;
+    uint64_t parity = sol_gpu_slot(comm.nranks, comm.slot_bytes, epoch, 0);
+    uint64_t own = (uint64_t)rank * comm.slot_bytes;
+    uint64_t escape = sol_gpu_escape(comm.nranks, comm.slot_bytes);
     s.outgoing = parity + own;
-    s.outgoing_escape = parity + l.escape + own / 2;
+    s.outgoing_escape = parity + escape + own / 2;
     s.incoming = comm.staging[rank] + parity;
+    s.incoming_escape = s.incoming + escape;
     s.rank = rank;
-    s.incoming_escape = s.incoming + l.escape;
     return s;
 }
 
@@ -82,7 +81,7 @@ SOL_GPU_FN void sol_store_own(char *to, uint32_t bytes, const struct sol_place &
 
 /* Send them to all peers in `to`, k-th nearest neighbour first. */
 template <int N, int V>
-SOL_GPU_FN void sol_send_to_all(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
+SOL_GPU_FN void sol_send_to_all(const struct sol_link &comm, const struct sol_slots &slots,
                                 uint64_t epoch, int n, unsigned to, uint32_t bytes,
                                 const struct sol_place &place, const struct sol_vector (&own)[V])
 {
@@ -106,7 +105,7 @@ SOL_GPU_FN void sol_send_to_all(const struct sol_gpu_comm &comm, const struct so
 
 /* Send them to one. */
 template <int V>
-SOL_GPU_FN void sol_send_to(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
+SOL_GPU_FN void sol_send_to(const struct sol_link &comm, const struct sol_slots &slots,
                             uint64_t epoch, int peer, uint32_t bytes, const struct sol_place &place,
                             const struct sol_vector (&own)[V])
 {
@@ -125,13 +124,13 @@ SOL_GPU_FN void sol_send_to(const struct sol_gpu_comm &comm, const struct sol_sl
  * once. in[q] is that of the q-th other rank in ascending order. False: gave up.
  */
 template <int N, int V>
-SOL_GPU_FN bool sol_receive(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
+SOL_GPU_FN bool sol_receive(const struct sol_link &comm, const struct sol_slots &slots,
                             uint64_t epoch, unsigned from, uint32_t bytes,
                             const struct sol_place &place, const struct sol_story &story,
                             struct sol_vector (&in)[N - 1][V])
 {
     struct sol_watch watch = {0, 0};
-    const uint32_t slot = (uint32_t)comm.layout.slot_bytes;
+    const uint32_t slot = (uint32_t)comm.slot_bytes;
     bool suspect, missing;
     do {
         suspect = missing = false;
@@ -180,10 +179,10 @@ SOL_GPU_FN bool sol_receive(const struct sol_gpu_comm &comm, const struct sol_sl
 }
 
 template <int N, int V>
-SOL_GPU_FN void sol_reset(const struct sol_gpu_comm &comm, const struct sol_slots &slots,
-                          unsigned from, uint32_t bytes, const struct sol_place &place)
+SOL_GPU_FN void sol_reset(const struct sol_link &comm, const struct sol_slots &slots, unsigned from,
+                          uint32_t bytes, const struct sol_place &place)
 {
-    const uint32_t slot = (uint32_t)comm.layout.slot_bytes;
+    const uint32_t slot = (uint32_t)comm.slot_bytes;
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
         int peer = sol_poll_peer(slots.rank, q);

@@ -11,23 +11,16 @@
 #ifndef SOL_DEVICE_PRIM_WATCH_CUH
 #define SOL_DEVICE_PRIM_WATCH_CUH
 
-#include "device/kernels/launch.h"
-#include "device/prim/ptx.cuh"
+#include "device/prim/link.cuh"
 
 #define SOL_WATCH_POLLS 512u /* some 0.3 ms */
-
-/* What a wait would say of itself. */
-struct sol_story {
-    uint64_t sequence, bytes;
-    uint32_t func;
-};
 
 struct sol_watch {
     uint64_t deadline; /* 0: the clock has not been looked at yet */
     uint32_t polls;
 };
 
-SOL_GPU_FN void sol_record(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN void sol_record(const struct sol_link &comm, const struct sol_story &story,
                            uint32_t fault, int awaited, uint64_t detail)
 {
     if (atomicCAS(&comm.state->claimed, 0u, 1u) != 0)
@@ -40,13 +33,14 @@ SOL_GPU_FN void sol_record(const struct sol_gpu_comm &comm, const struct sol_sto
     e->bytes = story.bytes;
     e->epoch = sol_poll_word(&comm.state->ticks) / SOL_GPU_TICKS;
     e->detail = detail;
+    e->time_ns = sol_clock_ns();
     sol_fence_system();
     sol_push_u32(&e->fault, fault);
     sol_push_word(&comm.state->dead, fault);
 }
 
 /* Called when a poll for `awaited` was in vain. True: give up (and it has been recorded). */
-SOL_GPU_FN bool sol_watch_expired(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_watch_expired(const struct sol_link &comm, const struct sol_story &story,
                                   struct sol_watch &watch, int awaited)
 {
     if ((++watch.polls & (SOL_WATCH_POLLS - 1)) != 0)

@@ -56,7 +56,7 @@ SOL_GPU_FN bool sol_vector_missing(struct sol_vector v)
 
 /* Replace escaped words of a vector that has come by what they stand for. False: gave up waiting
  * for the escape word. */
-SOL_GPU_FN bool sol_unescape(const struct sol_gpu_comm &comm, const struct sol_story &story,
+SOL_GPU_FN bool sol_unescape(const struct sol_link &comm, const struct sol_story &story,
                              struct sol_vector &v, const char *escape, uint64_t epoch, int peer)
 {
     bool a = v.a == SOL_WORD_ESCAPE, b = v.b == SOL_WORD_ESCAPE;
