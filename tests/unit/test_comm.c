@@ -357,8 +357,10 @@ static void test_premul(void **state)
     sol_redop_t op, old;
     float two = 2, x = 1;
     (void)state;
-    assert_int_equal(fake_comms(comms, 2), SOL_OK);
-    assert_non_null(comms[0]);
+    if (fake_comms(comms, 2) != SOL_OK || comms[0] == NULL) {
+        fail();
+        return;
+    }
     fake_state_t *fake = comms[0]->state;
     assert_int_equal(
         sol_redop_create_premul_sum(&op, &two, SOL_FLOAT32, SOL_HOST_IMMEDIATE, comms[0]), SOL_OK);
