@@ -10,6 +10,7 @@
  * root and the rest are drawn.
  *
  *   emu_kernels [--quick] [--seeds N] [--seed S] [--ranks A[-B]] [--only TEXT] [--jobs J] [-v]
+ *               [--few]   reductions of int32 only, and stop at the first failure (mutants)
  *
  * Exit status: 0 all passed; 1 failures. With --seed the one program of that
  * seed is run, and its report is the same every time.
@@ -66,7 +67,7 @@ struct program {
 
 static struct program *explained; /* whose memory emu_explain explains */
 static const char *only;
-static bool verbose;
+static bool verbose, few;
 static uint64_t operations;
 
 static uint64_t draw(struct program *p)
@@ -181,6 +182,7 @@ static const struct {
 #define MOVER_CASES (5 * 8 + 2)
 #define EXCHANGE_CASES 16
 #define CASES (REDUCER_CASES + MOVER_CASES + EXCHANGE_CASES)
+#define STRIDE 101 /* no factor in common with CASES: all have their turn, of all kinds mixed */
 
 /* Bytes, near a boundary that matters. */
 static size_t draw_bytes(struct program *p)
@@ -270,7 +272,7 @@ static void draw_task(struct program *p, struct task *t, unsigned number)
     t->op.flags = chance(p, 2) ? SOL_GPU_PDL : 0;
     t->op.sequence = ++p->sequence;
     t->op.root = (int)below(p, (size_t)p->n);
-    number %= CASES;
+    number = number % CASES * STRIDE % CASES;
     if (number >= REDUCER_CASES + MOVER_CASES) {
         bool all = number & 1;
         draw_exchange(p, t, all);
@@ -280,6 +282,8 @@ static void draw_task(struct program *p, struct task *t, unsigned number)
     if (number < REDUCER_CASES) {
         f = number / (SOL_DTYPE_COUNT * (SOL_REDOP_COUNT + 1));
         t->op.dtype = (sol_dtype_t)(number / (SOL_REDOP_COUNT + 1) % SOL_DTYPE_COUNT);
+        if (few)
+            t->op.dtype = SOL_INT32;
         unsigned redop = number % (SOL_REDOP_COUNT + 1);
         t->op.premul = redop == SOL_REDOP_COUNT;
         t->op.redop = t->op.premul ? SOL_SUM : (sol_redop_t)redop;
@@ -347,6 +351,7 @@ static size_t place_of(const struct task *t, int rank, int n)
 static void make_buffers(struct program *p, struct task *t, int r)
 {
     struct buffers *b = &t->of[r];
+    cudaSetDevice(r);
     size_t size = t->exchange ? 1 : ref_size(t->op.dtype);
     bool apart = !t->in_place;
     b->send_bytes = t->send_bytes;
@@ -422,9 +427,8 @@ static cudaError_t launch_messages(struct program *p, struct task *t, int r)
 
 static cudaError_t launch(struct program *p, struct task *t, int r)
 {
-    struct buffers *b = &t->of[r];
+    const struct buffers *b = &t->of[r];
     cudaSetDevice(r);
-    make_buffers(p, t, r);
     if (t->exchange)
         return launch_messages(p, t, r);
     struct sol_gpu_op op = t->op;
@@ -516,6 +520,25 @@ static size_t expect_messages(const struct program *p, const struct task *t, int
     return at;
 }
 
+/* The output of the task before becomes the input of this one, without a copy between: a kernel
+ * that reads its input before the kernel before has ended is found. */
+static void chain(struct program *p, const struct task *before, struct task *t)
+{
+    bool all = before->op.func != SOL_FUNC_REDUCE && before->op.func != SOL_FUNC_GATHER &&
+               before->op.func != SOL_FUNC_BARRIER && !before->exchange && before->op.count;
+    if (!all || t->in_place || t->exchange || t->send_bytes > before->recv_bytes || !t->send_bytes)
+        return;
+    for (int r = 0; r < p->n; r++) {
+        struct buffers *b = &t->of[r];
+        unsigned char *output = malloc(before->recv_bytes + before->send_bytes + 1);
+        expect(p, before, r, output);
+        memcpy(b->sent, output, b->send_bytes);
+        free(output);
+        b->send = before->of[r].recv;
+    }
+    strncat(t->text, " chained", sizeof(t->text) - strlen(t->text) - 1);
+}
+
 static bool any_written(const char *from, const char *to)
 {
     for (; from < to; from++)
@@ -572,6 +595,13 @@ static bool run_batch(struct program *p, unsigned number)
         if (!only || strstr(p->tasks[p->count].text, only))
             p->count++;
     }
+    for (int i = 0; i < p->count; i++)
+        for (int r = 0; r < p->n; r++)
+            make_buffers(p, &p->tasks[i], r);
+    for (int i = 1; i < p->count; i++)
+        if (chance(p, 2))
+            chain(p, &p->tasks[i - 1], &p->tasks[i]);
+    /* kernel after kernel, with nothing between, so that dependent launches overlap */
     for (int i = 0; i < p->count; i++) {
         if (verbose)
             printf("%s\n", p->tasks[i].text);
@@ -633,7 +663,7 @@ static int run_share(const struct plan *plan, int job)
         for (int n = plan->low; n <= plan->high; n++)
             if ((int)(k++ % (unsigned)plan->jobs) == job) {
                 failures += !run_program((plan->base + s) << 8 | (uint64_t)n, n);
-                if (failures >= 3)
+                if (failures >= (few ? 1 : 3))
                     return failures;
             }
     return failures;
@@ -683,6 +713,10 @@ int main(int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--quick") == 0) {
             plan.seeds = 3;
+            continue;
+        }
+        if (strcmp(argv[i], "--few") == 0) {
+            few = true;
             continue;
         }
         if (strcmp(argv[i], "-v") == 0) {

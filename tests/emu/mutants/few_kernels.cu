@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * few_kernels.cu: the built-in kernels and their launcher as one file that
+ * compiles in seconds: one instance of each, for 32-bit integers, two ranks or
+ * more. What a mutant is compiled from; without a mutation every test passes.
+ */
+#include "device/kernels/launch.cu"
+
+#include "device/kernels/init.cuh"
+
+struct sol_kernel sol_one_shot_for(const struct sol_kernel_key *key)
+{
+    struct sol_kernel k = {(const void *)sol_one_shot_kernel<SOL_INT32, -1, 8, 1, true, false>, 256,
+                           1};
+    (void)key;
+    return k;
+}
+
+struct sol_kernel sol_two_shot_for(const struct sol_kernel_key *key)
+{
+    struct sol_kernel k = {(const void *)sol_two_shot_kernel<SOL_INT32, -1, 8, false>, 256, 1};
+    (void)key;
+    return k;
+}
+
+struct sol_kernel sol_lane_reduce_for(const struct sol_kernel_key *key)
+{
+    struct sol_kernel k = {(const void *)sol_lane_reduce_kernel<SOL_INT32, -1, 8, 1, false>, 64, 1};
+    (void)key;
+    return k;
+}
+
+struct sol_kernel sol_push_for(const struct sol_kernel_key *key)
+{
+    struct sol_kernel k = {(const void *)sol_push_kernel<8, 1, true, false>, 256, 1};
+    (void)key;
+    return k;
+}
+
+struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key)
+{
+    struct sol_kernel k = {(const void *)sol_exchange_kernel<false>, SOL_EXCHANGE_THREADS, 0};
+    (void)key;
+    return k;
+}
+
+cudaError_t sol_gpu_init(const struct sol_gpu_comm *comm, uint64_t epoch, cudaStream_t stream)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(4);
+    config.blockDim = dim3(128);
+    config.stream = stream;
+    cudaError_t error = cudaLaunchKernelEx(&config, sol_init_kernel, *comm);
+    if (error != cudaSuccess)
+        return error;
+    config.gridDim = config.blockDim = dim3(1);
+    return cudaLaunchKernelEx(&config, sol_init_counters_kernel, *comm, epoch);
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh BUILD [NAME...]: compile each mutant of mutants.txt and show that the emulator finds it.
+# BUILD is the build tree with the emulator. Two at a time. Prints "ok NAME: what was said" or
+# "FAILED NAME: survived"; the last line is the sum. First the kernels as they are must pass.
+set -u
+build=$(cd "$1" && pwd) || exit 2
+shift
+cd "$(dirname "$0")/../../.."
+root=$PWD
+[ -f "$build/tests/emu/mutants.env" ] || { echo "no emulator in $build"; exit 77; }
+. "$build/tests/emu/mutants.env"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# mutant NAME FILE SUBSTITUTION SEEDS: 0 if the kernels pass.
+mutant() {
+    local dir=$work/$1
+    mkdir -p "$dir/src" && cp -r src/device src/proto "$dir/src/" || return 3
+    if [ -n "$2" ]; then
+        perl -0pi -e "$3" "$dir/src/$2" || return 3
+        cmp -s "src/$2" "$dir/src/$2" && { echo "the substitution changes nothing"; return 3; }
+    fi
+    # shellcheck disable=SC2086
+    $CXX $FLAGS -w -I"$root/src/emu/include" -I"$dir/src" -I"$root/src" -I"$root/include" \
+        -x c++ -c tests/emu/mutants/few_kernels.cu -o "$dir/kernels.o" &&
+        $CXX "$dir/kernels.o" $LIBRARIES -o "$dir/emu_kernels" || return 3
+    timeout 100 "$dir/emu_kernels" --few --jobs 1 --ranks 2-4 --seeds "$4"
+}
+
+try() { # try NAME FILE SUBSTITUTION
+    local log=$work/$1.log said
+    mutant "$1" "$2" "$3" 60 >"$log" 2>&1
+    local code=$?
+    said=$(grep -m1 -oE 'emu: error.*|is wrong.*|was not written.*|wrote outside.*' "$log" |
+        sed 's/emu: error (seed [^)]*): //')
+    rm -rf "${work:?}/$1"
+    case $code in
+    1) echo "ok $1: ${said:-found}" ;;
+    0) echo "FAILED $1: survived" ;;
+    124) echo "FAILED $1: not found in time" ;;
+    *) echo "FAILED $1: could not be tried: $(tail -n 3 "$log" | tr '\n' ' ')" ;;
+    esac
+}
+
+names=("$@")
+wanted() {
+    [ ${#names[@]} -eq 0 ] || printf '%s\n' "${names[@]}" | grep -qxF -- "$1"
+}
+
+if ! mutant none '' '' 6 >"$work/none.log" 2>&1; then
+    tail -n 20 "$work/none.log"
+    echo "FAILED none: the kernels as they are do not pass"
+fi >"$work/results"
+while IFS= read -r line; do
+    case $line in '#'* | '') continue ;; esac
+    name=${line%% | *} rest=${line#* | }
+    file=${rest%% | *} rest=${rest#* | }
+    substitution=${rest% | *}
+    wanted "$name" || continue
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    try "$name" "$file" "$substitution" >>"$work/results" &
+done <tests/emu/mutants/mutants.txt
+wait
+sort "$work/results"
+passed=$(grep -c '^ok ' "$work/results")
+failed=$(grep -c '^FAILED ' "$work/results")
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
