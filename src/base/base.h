@@ -59,7 +59,13 @@ static inline size_t sol_round_up(size_t value, size_t step)
 
 /* ---- log: one line to stderr, "solccl[pid] level: text". SOLCCL_LOG=off|error|warn|info|debug,
  * "warn" by default. Thread-safe; never fails. */
-typedef enum { SOL_LOG_OFF, SOL_LOG_ERROR, SOL_LOG_WARN, SOL_LOG_INFO, SOL_LOG_DEBUG } sol_log_level;
+typedef enum {
+    SOL_LOG_OFF,
+    SOL_LOG_ERROR,
+    SOL_LOG_WARN,
+    SOL_LOG_INFO,
+    SOL_LOG_DEBUG
+} sol_log_level;
 bool sol_log_enabled(sol_log_level level);
 void sol_log(sol_log_level level, const char *format, ...) SOL_PRINTF(2, 3);
 
