@@ -14,6 +14,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 static _Thread_local cudaStream_t copies;
 
@@ -39,6 +40,8 @@ static bool cuda_open(int rank, void **stream)
 {
     int count = 0;
     cudaStream_t made;
+    /* ranks that share a GPU must not share its hardware queues: 8 by default */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (!good(cudaGetDeviceCount(&count), "counting devices") || count == 0)
         return false;
     int device = rank % count;
