@@ -34,7 +34,8 @@
 struct session {
     const perf_options_t *options;
     perf_driver_t driver;
-    perf_terms_t terms;
+    perf_sol_t sol;
+    perf_terms_t terms; /* surveyed at the start; sizes 0: no bound is wanted */
     perf_gpu_terms_t gpu_terms;
     bool gpu_bound; /* they are measured */
     char gpu_name[96], gpu_driver[32];
@@ -116,7 +117,8 @@ static void print_terms(const perf_terms_t *terms)
     char size[32];
     int i;
 
-    printf("# bound    cache line between cores, one way: %.1f ns (worst pair)\n",
+    printf("# bound    at the start (each row has its own): cache line, one way %.1f ns (worst "
+           "pair)\n",
            terms->line_us * 1e3);
     printf("#          GB/s per rank, all at work:");
     for (i = 0; i < terms->sizes; i++)
@@ -190,10 +192,10 @@ static void describe_bound(const perf_bound_t *bound, const perf_terms_t *terms,
 }
 
 static void make_row(struct session *session, int side, const perf_case_t *c,
-                     const perf_result_t *result, perf_row_t *row)
+                     const perf_result_t *result, const perf_bound_t *bound,
+                     const perf_terms_t *terms, perf_row_t *row)
 {
     int n = session->driver.sides[0].nranks;
-    perf_bound_t bound;
 
     *row = session->common;
     snprintf(row->mode, sizeof(row->mode), "%s", perf_mode_name(c->mode));
@@ -221,9 +223,8 @@ static void make_row(struct session *session, int side, const perf_case_t *c,
         row->sol_us =
             perf_gpu_bound(&session->gpu_terms, c, n, row->sol_terms, sizeof(row->sol_terms));
     if (session->terms.sizes) {
-        bound = perf_sol_bound(&session->terms, c, n);
-        row->sol_us = bound.us;
-        describe_bound(&bound, &session->terms, row->sol_terms, sizeof(row->sol_terms));
+        row->sol_us = bound->us;
+        describe_bound(bound, terms, row->sol_terms, sizeof(row->sol_terms));
     }
 }
 
@@ -244,10 +245,14 @@ static bool measure_point(struct session *session, const perf_case_t *c)
 {
     perf_result_t results[PERF_MAX_SIDES];
     size_t first = session->rows.count;
+    perf_bound_t bound;
+    perf_terms_t terms;
     perf_row_t row;
     int i;
 
-    if (!perf_measure(&session->driver, session->options, c, results))
+    memset(&bound, 0, sizeof(bound));
+    if (!perf_measure(&session->driver, session->options,
+                      session->terms.sizes ? &session->sol : NULL, c, results, &bound, &terms))
         return false;
     if (!results[0].setup.supported) {
         printf("# %s %s: not supported: %s\n", perf_op_name(c->op), perf_dtype_name(c->dtype),
@@ -257,7 +262,7 @@ static bool measure_point(struct session *session, const perf_case_t *c)
     for (i = 0; i < session->driver.nsides; i++) {
         if (!results[i].setup.supported)
             continue;
-        make_row(session, i, c, &results[i], &row);
+        make_row(session, i, c, &results[i], &bound, &terms, &row);
         if (!keep_row(session, &row))
             return false;
     }
@@ -444,8 +449,9 @@ static bool measure(struct session *session, bool launch, int argc, char **argv)
     describe_run(session, argc, argv);
     if (o->sol && !o->gpu) {
         fprintf(stderr, "# measuring the machine\n");
-        if (!perf_sol_measure(driver, &driver->sides[0], session->cpus, session->ncpus, o->end,
-                              &session->terms))
+        if (!perf_sol_open(&session->sol, driver, &driver->sides[0], session->cpus, session->ncpus,
+                           o->end) ||
+            !perf_sol_survey(&session->sol, &session->terms))
             return false;
     }
     print_head(session);

@@ -17,11 +17,23 @@
 #define GPU_SAMPLE_US 400.0 /* long against two events, 1 us */
 #define MAX_BATCH 4096
 #define PILOT_SAMPLES 8
+#define MAX_BOUNDS 31
 
 /* How a side is timed at this point. */
 struct plan {
     size_t batch, samples;
     perf_samples_t taken;
+};
+
+/* What the rounds said about the bound. */
+struct bounded {
+    perf_bound_t bound;
+    perf_terms_t terms;
+};
+
+struct bounds {
+    struct bounded kept[MAX_BOUNDS];
+    int count;
 };
 
 static double least(const double *ns, size_t count)
@@ -93,8 +105,26 @@ static void progress(const perf_side_t *side, const perf_case_t *c, long round, 
     fflush(stderr);
 }
 
-static bool take_turns(perf_driver_t *driver, const perf_options_t *options, const perf_case_t *c,
-                       const perf_result_t *results, struct plan *plans)
+/* The bound's turn: the terms of this round, kept in order of their bound. */
+static bool bound_turn(const perf_sol_t *sol, const perf_case_t *c, struct bounds *bounds)
+{
+    struct bounded now;
+    int i;
+
+    if (!sol || bounds->count == MAX_BOUNDS)
+        return true;
+    if (!perf_sol_measure(sol, c, &now.terms))
+        return false;
+    now.bound = perf_sol_bound(&now.terms, c, sol->side->nranks);
+    for (i = bounds->count++; i > 0 && bounds->kept[i - 1].bound.us > now.bound.us; i--)
+        bounds->kept[i] = bounds->kept[i - 1];
+    bounds->kept[i] = now;
+    return true;
+}
+
+static bool take_turns(perf_driver_t *driver, const perf_options_t *options, const perf_sol_t *sol,
+                       const perf_case_t *c, const perf_result_t *results, struct plan *plans,
+                       struct bounds *bounds)
 {
     long round;
     int i;
@@ -103,6 +133,8 @@ static bool take_turns(perf_driver_t *driver, const perf_options_t *options, con
         if (results[i].setup.supported && !pilot(driver, &driver->sides[i], options, &plans[i]))
             return false;
     for (round = 0; round < options->rounds; round++) {
+        if (!bound_turn(sol, c, bounds))
+            return false;
         for (i = 0; i < driver->nsides; i++) {
             int turn = (i + (int)(round % driver->nsides)) % driver->nsides;
 
@@ -116,10 +148,12 @@ static bool take_turns(perf_driver_t *driver, const perf_options_t *options, con
     return true;
 }
 
-bool perf_measure(perf_driver_t *driver, const perf_options_t *options, const perf_case_t *c,
-                  perf_result_t *results)
+bool perf_measure(perf_driver_t *driver, const perf_options_t *options, const perf_sol_t *sol,
+                  const perf_case_t *c, perf_result_t *results, perf_bound_t *bound,
+                  perf_terms_t *terms)
 {
     struct plan plans[PERF_MAX_SIDES];
+    struct bounds bounds;
     bool well = true;
     int i;
 
@@ -129,7 +163,12 @@ bool perf_measure(perf_driver_t *driver, const perf_options_t *options, const pe
         progress(&driver->sides[i], c, -1, options->rounds);
         well = perf_side_setup(driver, &driver->sides[i], c, options->checks, &results[i].setup);
     }
-    well = well && take_turns(driver, options, c, results, plans);
+    bounds.count = 0;
+    well = well && take_turns(driver, options, sol, c, results, plans, &bounds);
+    if (well && bounds.count) {
+        *bound = bounds.kept[bounds.count / 2].bound;
+        *terms = bounds.kept[bounds.count / 2].terms;
+    }
     for (i = 0; i < driver->nsides; i++) {
         results[i].figures = perf_figures(&plans[i].taken);
         perf_samples_clear(&plans[i].taken);

@@ -439,13 +439,10 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o)
 
 size_t perf_next_size(const perf_options_t *o, size_t bytes)
 {
-    double next;
+    double next = o->step_bytes ? (double)bytes + (double)o->step_bytes : (double)bytes * o->factor;
 
-    if (o->step_bytes)
-        next = (double)bytes + (double)o->step_bytes;
-    else
-        next = bytes ? (double)bytes * o->factor : 1;
-    if (next <= (double)bytes)
+    if (next <
+        (double)bytes + 1) /* a small factor of a small size, or of 0: move on all the same */
         next = (double)bytes + 1;
     return next > (double)o->end ? 0 : (size_t)next;
 }

@@ -162,7 +162,7 @@ double perf_probe_latency(perf_probe_t *probe, int role, int slot, int rounds)
 
     if (slot < 0 || slot >= probe->slots || rounds < 1)
         return -1;
-    for (repetition = 0; repetition < 40; repetition++) {
+    for (repetition = 0; repetition < 12; repetition++) {
         two = repetition & 1;
         ns = two ? ping_pong(line_of(probe, slot, 4), line_of(probe, slot, 6), role, rounds,
                              first[1])

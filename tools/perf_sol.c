@@ -14,37 +14,38 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SMALLEST (16u << 10)
-#define LARGEST (64u << 20)
-#define ROUND_TRIPS 2000
+#define SMALLEST (16u << 10) /* below, the clock's own time would count */
+#define LARGEST (16u << 20)  /* above, it is memory's bandwidth all the same */
 
 /* ---- measuring */
 
-static bool map_all(perf_driver_t *driver, perf_side_t *side, int slots, size_t bytes)
+static bool map_all(const perf_sol_t *sol)
 {
+    size_t bytes = perf_probe_bytes(sol->slots, sol->largest);
     int fd = memfd_create("solccl-perf", MFD_CLOEXEC), rank;
-    bool well = fd >= 0 && ftruncate(fd, (off_t)perf_probe_bytes(slots, bytes)) == 0;
+    bool well = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0;
     char line[64];
 
     if (!well)
         tool_error("perf", "no shared memory for measuring the machine: %s", strerror(errno));
-    snprintf(line, sizeof(line), "map %d %zu", slots, bytes);
-    for (rank = 0; well && rank < slots; rank++)
-        well = perf_side_tell(side, rank, line, fd) && perf_side_answer(driver, side, rank);
+    snprintf(line, sizeof(line), "map %d %zu", sol->slots, sol->largest);
+    for (rank = 0; well && rank < sol->slots; rank++)
+        well = perf_side_tell(sol->side, rank, line, fd) &&
+               perf_side_answer(sol->driver, sol->side, rank);
     if (fd >= 0)
         close(fd);
     return well;
 }
 
-/* The answers of ranks [0, slots) or of two: the largest number, negative on failure. */
-static double largest_answer(perf_driver_t *driver, perf_side_t *side, const int *ranks, int count)
+/* The answers of `count` ranks: the largest number, negative on failure. */
+static double largest_answer(const perf_sol_t *sol, const int *ranks, int count)
 {
     double largest = 0;
     bool well = true;
     int i;
 
     for (i = 0; i < count; i++) {
-        const char *text = perf_side_answer(driver, side, ranks[i]);
+        const char *text = perf_side_answer(sol->driver, sol->side, ranks[i]);
         double value = text ? strtod(text, NULL) : 0;
 
         well = well && text;
@@ -53,79 +54,135 @@ static double largest_answer(perf_driver_t *driver, perf_side_t *side, const int
     return well ? largest : -1;
 }
 
-static bool measure_line(perf_driver_t *driver, perf_side_t *side, const int *cpus, int slots,
-                         perf_terms_t *terms)
+/* One way between ranks a and b, in us; negative on failure. */
+static double measure_line(const perf_sol_t *sol, int a, int b, int round_trips)
 {
+    int pair[2] = {a, b};
     char line[96];
-    double ns;
-    int a, b;
 
-    for (a = 0; a < slots; a++) {
-        for (b = a + 1; b < slots; b++) {
-            int pair[2] = {a, b};
-
-            snprintf(line, sizeof(line), "latency 1 %d %d %d", b, ROUND_TRIPS, cpus[b]);
-            if (!perf_side_tell(side, b, line, -1))
-                return false;
-            snprintf(line, sizeof(line), "latency 0 %d %d %d", b, ROUND_TRIPS, cpus[a]);
-            if (!perf_side_tell(side, a, line, -1))
-                return false;
-            ns = largest_answer(driver, side, pair, 2);
-            if (ns < 0)
-                return false;
-            if (ns * 1e-3 > terms->line_us)
-                terms->line_us = ns * 1e-3;
-        }
-    }
-    return true;
+    snprintf(line, sizeof(line), "latency 1 %d %d %d", b, round_trips, sol->cpus[b]);
+    if (!perf_side_tell(sol->side, b, line, -1))
+        return -1;
+    snprintf(line, sizeof(line), "latency 0 %d %d %d", b, round_trips, sol->cpus[a]);
+    if (!perf_side_tell(sol->side, a, line, -1))
+        return -1;
+    return largest_answer(sol, pair, 2) * 1e-3;
 }
 
-static bool measure_move(perf_driver_t *driver, perf_side_t *side, const int *cpus, int slots,
-                         perf_move_t kind, size_t bytes, double *gbs)
+static bool measure_move(const perf_sol_t *sol, perf_move_t kind, size_t bytes, size_t repetitions,
+                         double *gbs)
 {
-    size_t repetitions = (256u << 20) / bytes;
     int ranks[SOL_MAX_RANKS], slot;
     char line[128];
     double ns;
 
-    repetitions = repetitions > 300 ? 300 : repetitions < 12 ? 12 : repetitions;
-    for (slot = 0; slot < slots; slot++) {
+    for (slot = 0; slot < sol->slots; slot++) {
         ranks[slot] = slot;
         snprintf(line, sizeof(line), "move %d %zu %d %d %d %d %zu", (int)kind, bytes, slot,
-                 (slot + 1) % slots, slots, cpus[slot], repetitions);
-        if (!perf_side_tell(side, slot, line, -1))
+                 (slot + 1) % sol->slots, sol->slots, sol->cpus[slot], repetitions);
+        if (!perf_side_tell(sol->side, slot, line, -1))
             return false;
     }
-    ns = largest_answer(driver, side, ranks, slots);
+    ns = largest_answer(sol, ranks, sol->slots);
     if (ns <= 0)
         return false;
     *gbs = (double)bytes / ns;
     return true;
 }
 
-bool perf_sol_measure(perf_driver_t *driver, perf_side_t *side, const int *cpus, int ncpus,
-                      size_t largest, perf_terms_t *terms)
+bool perf_sol_open(perf_sol_t *sol, perf_driver_t *driver, perf_side_t *side, const int *cpus,
+                   int ncpus, size_t largest)
 {
-    int slots = side->nranks < ncpus ? side->nranks : ncpus;
-    size_t bytes, top = SMALLEST;
+    double worst = 0, us;
+    int a, b;
 
-    memset(terms, 0, sizeof(*terms));
-    terms->ranks_per_cpu = side->nranks > ncpus ? (double)side->nranks / ncpus : 1;
-    while (top < largest && top < LARGEST) /* 7 sizes at most */
-        top *= 4;
-    if (!map_all(driver, side, slots, top) || !measure_line(driver, side, cpus, slots, terms))
+    memset(sol, 0, sizeof(*sol));
+    sol->driver = driver;
+    sol->side = side;
+    sol->cpus = cpus;
+    sol->slots = side->nranks < ncpus ? side->nranks : ncpus;
+    sol->ranks_per_cpu = side->nranks > ncpus ? (double)side->nranks / ncpus : 1;
+    sol->largest = SMALLEST;
+    while (sol->largest < largest && sol->largest < LARGEST)
+        sol->largest *= 4;
+    if (!map_all(sol))
         return false;
-    for (bytes = SMALLEST; bytes <= top; bytes *= 4) {
-        int i = terms->sizes++;
+    for (a = 0; a < sol->slots; a++)
+        for (b = a + 1; b < sol->slots; b++) {
+            us = measure_line(sol, a, b, 500);
+            if (us < 0)
+                return false;
+            if (us <= worst)
+                continue;
+            worst = us;
+            sol->worst[0] = a;
+            sol->worst[1] = b;
+        }
+    return true;
+}
 
-        terms->bytes[i] = bytes;
-        if (!measure_move(driver, side, cpus, slots, PERF_MOVE_COPY, bytes, &terms->move_gbs[i]) ||
-            !measure_move(driver, side, cpus, slots, PERF_MOVE_REDUCE, bytes,
+/* All terms for the sizes that are already in terms->bytes. */
+static bool measure_terms(const perf_sol_t *sol, int round_trips, size_t budget,
+                          size_t max_repetitions, perf_terms_t *terms)
+{
+    int i;
+
+    terms->ranks_per_cpu = sol->ranks_per_cpu;
+    if (sol->slots > 1) {
+        terms->line_us = measure_line(sol, sol->worst[0], sol->worst[1], round_trips);
+        if (terms->line_us < 0)
+            return false;
+    }
+    for (i = 0; i < terms->sizes; i++) {
+        size_t repetitions = budget / terms->bytes[i];
+
+        repetitions = repetitions > max_repetitions ? max_repetitions : repetitions;
+        repetitions = repetitions < 6 ? 6 : repetitions; /* each way of moving twice */
+        if (!measure_move(sol, PERF_MOVE_COPY, terms->bytes[i], repetitions, &terms->move_gbs[i]) ||
+            !measure_move(sol, PERF_MOVE_REDUCE, terms->bytes[i], repetitions,
                           &terms->reduce_gbs[i]) ||
-            !measure_move(driver, side, cpus, slots, PERF_MOVE_LOCAL, bytes, &terms->local_gbs[i]))
+            !measure_move(sol, PERF_MOVE_LOCAL, terms->bytes[i], repetitions, &terms->local_gbs[i]))
             return false;
     }
     return true;
+}
+
+bool perf_sol_survey(const perf_sol_t *sol, perf_terms_t *terms)
+{
+    size_t bytes;
+
+    memset(terms, 0, sizeof(*terms));
+    for (bytes = SMALLEST; bytes <= sol->largest && terms->sizes < PERF_SOL_SIZES; bytes *= 4)
+        terms->bytes[terms->sizes++] = bytes;
+    return measure_terms(sol, 2000, 128u << 20, 300, terms);
+}
+
+static void want_size(const perf_sol_t *sol, perf_terms_t *terms, double bytes)
+{
+    size_t size = SMALLEST;
+
+    if (bytes <= 0)
+        return;
+    while ((double)size < bytes && size < sol->largest)
+        size *= 2;
+    if (size > sol->largest)
+        size = sol->largest;
+    if (terms->sizes == 0 || terms->bytes[terms->sizes - 1] < size)
+        terms->bytes[terms->sizes++] = size;
+}
+
+bool perf_sol_measure(const perf_sol_t *sol, const perf_case_t *c, perf_terms_t *terms)
+{
+    double block = (double)(c->count * perf_dtype_size(c->dtype));
+    int n = sol->side->nranks;
+
+    memset(terms, 0, sizeof(*terms));
+    if (c->op == PERF_ALL_REDUCE || c->op == PERF_REDUCE) /* a share, for the two-shot way */
+        want_size(sol, terms, block / n);
+    want_size(sol, terms, block);
+    if (c->op != PERF_BROADCAST && c->op != PERF_SCATTER && c->op != PERF_SENDRECV)
+        want_size(sol, terms, block * (n - 1));
+    return measure_terms(sol, 500, 4u << 20, 60, terms);
 }
 
 /* ---- adding up */

@@ -7,9 +7,12 @@
  *
  * L is the one-way time of a cache line between two cores, the worst pair of
  * those that run ranks; the bandwidths are per rank with all ranks at work, the
- * best way found, for as many bytes as the operation moves or more. The bytes
- * are those that the rank with the most to do must handle whatever the
- * algorithm; where algorithms differ the least bound counts.
+ * best way found, for as many bytes as the operation moves. The bytes are those
+ * that the rank with the most to do must handle whatever the algorithm; where
+ * algorithms differ the least bound counts.
+ *
+ * The machine changes under a long run (a virtual CPU moves, a neighbour comes),
+ * so the terms of a point are measured in its rounds, in turns with the libraries.
  */
 #ifndef SOL_TOOLS_PERF_SOL_H
 #define SOL_TOOLS_PERF_SOL_H
@@ -35,9 +38,24 @@ typedef struct perf_bound {
     double move_gbs, reduce_gbs, local_gbs; /**< bandwidths that were used */
 } perf_bound_t;
 
-/** Measure the terms with a side's ranks, on `ncpus` distinct CPUs. */
-bool perf_sol_measure(perf_driver_t *driver, perf_side_t *side, const int *cpus, int ncpus,
-                      size_t largest, perf_terms_t *terms);
+/** What measuring needs to know of the ranks; perf_sol_open fills it. */
+typedef struct perf_sol {
+    perf_driver_t *driver;
+    perf_side_t *side;
+    const int *cpus; /**< distinct; rank r's while there are enough */
+    int slots;       /**< ranks that measure: one for each CPU in use */
+    size_t largest;  /**< bytes that a slot's memory holds */
+    int worst[2];    /**< the pair of ranks with the longest way */
+    double ranks_per_cpu;
+} perf_sol_t;
+
+/** Give the ranks of `side` memory to measure with, and find the worst pair. */
+bool perf_sol_open(perf_sol_t *sol, perf_driver_t *driver, perf_side_t *side, const int *cpus,
+                   int ncpus, size_t largest);
+/** Terms for all sizes, thoroughly: to be shown once. */
+bool perf_sol_survey(const perf_sol_t *sol, perf_terms_t *terms);
+/** Terms for one case, quickly (some ms): for each of its rounds. */
+bool perf_sol_measure(const perf_sol_t *sol, const perf_case_t *c, perf_terms_t *terms);
 
 /** The highest bandwidth measured at `bytes` or more (the largest size's beyond). */
 double perf_sol_bandwidth(const perf_terms_t *terms, const double *gbs, double bytes);
