@@ -198,7 +198,7 @@ static void put_lines(unsigned long pc, const char *indent)
         name[strcspn(name, "(<")] = 0;
         char *blank = strrchr(name, ' ');
         name = blank ? blank + 1 : name;
-        if (strstr(at + 4, "emu/"))
+        if (strstr(at + 4, "src/emu/"))
             continue;
         put("%s%s %s\n", indent, name, short_path(at + 4));
         any = true;
