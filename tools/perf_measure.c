@@ -15,13 +15,14 @@
 
 #define SAMPLE_US 20.0      /* long against the reading of a clock, 20 to 40 ns */
 #define GPU_SAMPLE_US 400.0 /* long against two events, 1 us */
+#define WARM_US 5000.0      /* warming up longer than this brings nothing */
 #define MAX_BATCH 4096
 #define PILOT_SAMPLES 8
 #define MAX_BOUNDS 31
 
 /* How a side is timed at this point. */
 struct plan {
-    size_t batch, samples;
+    size_t batch, samples, warm;
     perf_samples_t taken;
 };
 
@@ -54,6 +55,7 @@ static bool pilot(perf_driver_t *driver, perf_side_t *side, const perf_options_t
     size_t batch = 1, samples = 3;
     int pass;
 
+    plan->warm = (size_t)options->warm;
     if (options->alone) {
         plan->batch = 1;
         samples = options->iterations ? (size_t)options->iterations : PERF_MAX_SAMPLES / 8;
@@ -68,6 +70,8 @@ static bool pilot(perf_driver_t *driver, perf_side_t *side, const perf_options_t
         samples = op_us < 1000 ? PILOT_SAMPLES : 3;
     }
     plan->batch = batch;
+    while (plan->warm > 1 && (double)plan->warm * op_us * (double)batch > WARM_US)
+        plan->warm--;
     plan->samples = perf_sample_count(op_us, batch, options->round_ms * 1e3, PERF_MAX_SAMPLES / 2);
     if (options->iterations) {
         if (plan->batch > (size_t)options->iterations)
@@ -84,8 +88,7 @@ static bool one_turn(perf_driver_t *driver, perf_side_t *side, const perf_option
     static double ns[PERF_MAX_SAMPLES];
     size_t i;
 
-    if (!perf_side_time(driver, side, plan->samples, (size_t)options->warm, plan->batch,
-                        options->alone, ns))
+    if (!perf_side_time(driver, side, plan->samples, plan->warm, plan->batch, options->alone, ns))
         return false;
     for (i = 0; i < plan->samples; i++)
         if (!perf_samples_add(&plan->taken, ns[i] * 1e-3 / (double)plan->batch))

@@ -29,7 +29,7 @@ static const char help[] =
     "  -o, --op R,...          sum, prod, min, max, avg, or all (sum)\n"
     "  -r, --root RANK         root of rooted operations (default: it rotates, see below)\n"
     "  -n, --iters N           operations timed in a round (default: as many as fill --round-ms)\n"
-    "  -w, --warmup_iters N    batches before each timed round (5)\n"
+    "  -w, --warmup_iters N    batches before each timed round (5; fewer beyond 5 ms)\n"
     "  -c, --check N           checked calls before timing, 0: none (1)\n"
     "  -z, --blocking 0|1      1: time each operation alone, behind a barrier (0)\n"
     "  -R, --local_register M  buffers: 0 plain, 1 registered, 2 symmetric (0)\n"

@@ -28,7 +28,8 @@ static const char style[] =
     "main{max-width:1180px;margin:0 auto;padding:40px 24px 64px}"
     "h1{font-size:30px;line-height:1.2;letter-spacing:-.02em;margin:0 0 6px}"
     "h2{font-size:22px;letter-spacing:-.01em;margin:52px 0 4px;scroll-margin-top:56px}"
-    "h3{font-size:15px;margin:0;font-weight:600}"
+    "h3{font-size:15px;margin:0;font-weight:600}small{font-size:13px;font-weight:400;"
+    "color:var(--soft);margin-left:6px}"
     "p{margin:0 0 12px;max-width:76ch}.soft{color:var(--soft)}"
     ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(210px,1fr));gap:12px;"
     "margin:26px 0}"
@@ -120,7 +121,8 @@ static void panel_name(const perf_rows_t *rows, const perf_row_t *row, char *nam
     bool redops = false, places = false;
 
     for (i = 0; i < rows->count; i++) {
-        redops = redops || strcmp(rows->rows[i].redop, "sum");
+        redops =
+            redops || (strcmp(rows->rows[i].redop, "sum") && strcmp(rows->rows[i].redop, "none"));
         places = places || rows->rows[i].in_place;
     }
     name[0] = '\0';
@@ -169,14 +171,15 @@ static void write_chart(FILE *file, const perf_rows_t *rows, const perf_row_t *k
     }
     used += series[used].count > 0;
     panel_name(rows, key, name, sizeof(name));
-    text(file, "<div class=\"card\"><h3>", name, "</h3><div class=\"legend\">");
+    text(file, "<div class=\"card\"><h3>", name,
+         " <small>&#181;s per operation over bytes</small></h3><div class=\"legend\">");
     for (p = 0; p < used; p++) {
         fputs("<span>", file);
         perf_chart_key(file, p, series[p].bound);
         perf_html_text(file, series[p].name);
         fputs("</span>", file);
     }
-    fputs("<span>&#181;s per operation over bytes</span></div>", file);
+    fputs("</div>", file);
     snprintf(title, sizeof(title), "%s, %s: latency against size", key->op, name);
     perf_chart_draw(file, title, series, used);
     fputs("</div>\n", file);
