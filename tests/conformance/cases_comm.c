@@ -167,15 +167,20 @@ struct other_thread {
     conf_t conf;
     sol_comm_t comm;
     uint64_t seed;
+    char doing[CONF_DOING];
 };
 
 static void *use_other_comm(void *opaque)
 {
     struct other_thread *other = opaque;
+    conf_t *conf = &other->conf;
+    if (!TEAM_CHECK(conf->team, conf->rank, conf->device->enter(conf->stream, &conf->stream)))
+        return NULL;
     for (unsigned i = 0; i < 20; i++)
         if (!exercise(&other->conf, other->comm, other->conf.rank, other->conf.nranks,
                       other->seed + i))
             break;
+    conf->device->close(conf->stream);
     return NULL;
 }
 
@@ -186,6 +191,7 @@ static void case_two_threads(conf_t *conf)
     pthread_t thread;
     if (!conf_comm(conf, &other.comm, &conf->team->ids[1], conf->rank, conf->nranks))
         return;
+    other.conf.doing = other.doing;
     memset(&other.conf.send, 0, sizeof(other.conf.send));
     memset(&other.conf.recv, 0, sizeof(other.conf.recv));
     memset(other.conf.host, 0, sizeof(other.conf.host));

@@ -19,6 +19,9 @@ typedef struct conf_device {
     sol_backend_kind_t backend;
     bool cheap_alloc; /* alloc is malloc: every small buffer can have its own, of the exact size */
     bool (*open)(int rank, void **stream);
+    /* A further thread of the rank that has stream `of`: a stream of its own, which close() ends.
+     */
+    bool (*enter)(void *of, void **stream);
     void (*close)(void *stream);
     void *(*alloc)(size_t bytes);
     void (*free)(void *memory);
@@ -70,6 +73,7 @@ typedef struct conf {
     int rank, nranks;
     sol_comm_t comm;
     void *stream;
+    char *doing;         /* the team's text of this rank; a second thread has its own */
     uint64_t random;     /* the same stream on every rank */
     uint64_t own_random; /* another on each */
     unsigned delay_us;   /* before a call, sleep up to this long, now and then */
@@ -122,6 +126,8 @@ typedef struct conf_case {
 
 extern const conf_case_t conf_cases_data[], conf_cases_comm[],
     conf_cases_memory[]; /* end: name NULL */
+
+#define CONF_DOING 256 /* bytes of conf_t.doing */
 
 #define CONF_N(n) (1u << (n))
 #define CONF_ALL 0x1feu   /* 1 to 8 */

@@ -473,8 +473,7 @@ static bool perform(conf_t *conf, sol_comm_t comm, int rank, int nranks, const c
     }
     s.size = ref_size(call->dtype);
     conf->calls++;
-    conf_describe(call, conf->team->rank[conf->rank].doing,
-                  sizeof(conf->team->rank[conf->rank].doing));
+    conf_describe(call, conf->doing, CONF_DOING);
     shape_counts(&s);
     shape_place(&s);
     bool ready = take_buffers(conf, &s);
@@ -483,9 +482,7 @@ static bool perform(conf_t *conf, sol_comm_t comm, int rank, int nranks, const c
         delay(conf);
         sol_status_t status = call_with_operation(conf, &s);
         bool synced = conf->device->sync(conf->stream);
-        ready = team_expect(conf->team, conf->rank, conf->team->rank[conf->rank].doing, status,
-                            SOL_OK, comm) &&
-                synced;
+        ready = team_expect(conf->team, conf->rank, conf->doing, status, SOL_OK, comm) && synced;
     }
     if (ready) {
         verify(conf, &s, hash);

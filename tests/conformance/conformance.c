@@ -55,6 +55,7 @@ static void rank_main(team_t *team, int rank, void *arg)
                    .team = team,
                    .rank = rank,
                    .nranks = team->nranks,
+                   .doing = team->rank[rank].doing,
                    .random = team->seed,
                    .own_random = team->seed + 1000003u * (unsigned)(rank + 1)};
     team_doing(team, rank, "opening the device");
