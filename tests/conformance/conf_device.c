@@ -14,6 +14,12 @@ static bool cpu_open(int rank, void **stream)
     return true;
 }
 
+static bool cpu_enter(void *of, void **stream)
+{
+    *stream = of;
+    return true;
+}
+
 static void cpu_close(void *stream)
 {
     (void)stream;
@@ -40,6 +46,7 @@ static const conf_device_t cpu = {.name = "cpu",
                                   .backend = SOL_BACKEND_CPU,
                                   .cheap_alloc = true,
                                   .open = cpu_open,
+                                  .enter = cpu_enter,
                                   .close = cpu_close,
                                   .alloc = cpu_alloc,
                                   .free = free,

@@ -36,21 +36,33 @@ static bool keep_pool(int device)
                 "pool threshold");
 }
 
+static bool make_streams(void **stream)
+{
+    cudaStream_t made;
+    if (!good(cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking), "stream") ||
+        !good(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "stream"))
+        return false;
+    *stream = made;
+    return true;
+}
+
 static bool cuda_open(int rank, void **stream)
 {
     int count = 0;
-    cudaStream_t made;
     /* ranks that share a GPU must not share its hardware queues: 8 by default */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (!good(cudaGetDeviceCount(&count), "counting devices") || count == 0)
         return false;
     int device = rank % count;
-    if (!good(cudaSetDevice(device), "choosing a device") || !keep_pool(device) ||
-        !good(cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking), "stream") ||
-        !good(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "stream"))
-        return false;
-    *stream = made;
-    return true;
+    return good(cudaSetDevice(device), "choosing a device") && keep_pool(device) &&
+           make_streams(stream);
+}
+
+static bool cuda_enter(void *of, void **stream)
+{
+    int device = 0;
+    return good(cudaStreamGetDevice((cudaStream_t)of, &device), "a stream's device") &&
+           good(cudaSetDevice(device), "choosing a device") && make_streams(stream);
 }
 
 static void cuda_close(void *stream)
@@ -99,6 +111,7 @@ const conf_device_t conf_device_cuda = {.name = "cuda",
                                         .backend = SOL_BACKEND_CUDA,
                                         .cheap_alloc = false,
                                         .open = cuda_open,
+                                        .enter = cuda_enter,
                                         .close = cuda_close,
                                         .alloc = cuda_alloc,
                                         .free = cuda_free,

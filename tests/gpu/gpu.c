@@ -80,10 +80,11 @@ static void run_table(program_t *program, const gpu_case_t *table)
 {
     for (const gpu_case_t *c = table; c->name; c++)
         for (int n = c->least; n <= c->most; n++) {
-            /* processes on one GPU take turns: right, but slow, and no test of ours */
-            if (c->processes && (n <= program->devices || program->list))
+            /* processes that share a GPU take turns on it: right, but slow */
+            bool apart = n <= program->devices || program->list;
+            if (c->processes && (apart || c->turns))
                 run_one(program, c, n, false);
-            if (c->threads)
+            if (c->threads || (!apart && !c->bare))
                 run_one(program, c, n, true);
         }
 }
@@ -113,6 +114,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
+    /* ranks that share a GPU must not share its hardware queues: 8 by default */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     program.devices = program.list ? 0 : count_devices();
     if (!program.list && program.devices == 0) {
         printf("no GPU here: skipped\n");

@@ -18,7 +18,7 @@
 static bool reduce_through(gpu_rank_t *g, int32_t *x, int32_t *y, uint64_t seed)
 {
     return gpu_fill(g, x, COUNT, seed) &&
-           GPU_OK(g, cudaMemsetAsync(y, 0xff, COUNT * 4, g->stream)) &&
+           (x == y || GPU_OK(g, cudaMemsetAsync(y, 0xff, COUNT * 4, g->stream))) &&
            CALL(g, sol_all_reduce(x, y, COUNT, SOL_INT32, SOL_SUM, g->comm, g->stream)) &&
            gpu_expect_sum(g, y, COUNT, seed);
 }
@@ -32,7 +32,7 @@ static void allocators(gpu_rank_t *g)
     void *kinds[KINDS], *pinned = NULL, *plain = NULL, *symmetric = NULL, *foreign = NULL;
     if (!gpu_comm(g, 1, &other))
         return;
-    GPU_OK(g, cudaMalloc(&plain, 2 * bytes));
+    GPU_OK(g, cudaMalloc(&plain, 3 * bytes));
     GPU_OK(g, cudaHostAlloc(&pinned, bytes, cudaHostAllocMapped));
     CALL(g, sol_mem_alloc(g->comm, bytes, &symmetric));
     TEAM_OK(g->team, g->rank, sol_mem_alloc(other, bytes, &foreign), other);
@@ -46,7 +46,7 @@ static void allocators(gpu_rank_t *g)
             for (int at = 0; at < 12; at += 4) {
                 char *x = kinds[(from + g->rank) % KINDS], *y = kinds[(to + g->rank) % KINDS];
                 /* a piece in the middle of an allocation */
-                x = x == plain ? (char *)plain + bytes - 64 : x;
+                x = x == plain ? (char *)plain + bytes + 64 : x;
                 team_doing(g->team, g->rank, "from kind %d to kind %d at %d", from, to, at);
                 if (!reduce_through(g, (int32_t *)(void *)(x + at), (int32_t *)(void *)(y + at),
                                     (uint64_t)(from * 5 + to)))
@@ -86,15 +86,14 @@ static void reallocated(gpu_rank_t *g)
     void *x = NULL, *y = gpu_alloc(g, COUNT * 4);
     for (unsigned round = 0; round < 40; round++) {
         team_doing(g->team, g->rank, "round %u", round);
-        if (!x && !GPU_OK(g, cudaMalloc(&x, COUNT * 4)))
-            return;
-        if (!reduce_through(g, x, y, round))
-            return;
         team_barrier(g->team); /* cudaFree waits for kernels, which wait for other ranks */
-        if (g->rank == 0) {
-            GPU_OK(g, cudaFree(x));
-            x = NULL;
+        if (g->rank == 0 || !x) {
+            cudaFree(x);
+            GPU_OK(g, cudaMalloc(&x, COUNT * 4));
         }
+        team_barrier(g->team);
+        if (!x || !reduce_through(g, x, y, round))
+            return;
     }
     team_barrier(g->team);
     cudaFree(x);
@@ -186,12 +185,12 @@ static void one_thread(gpu_rank_t *g)
     int32_t *x[MOST], *y[MOST];
     if (!GPU_OK(g, cudaGetDeviceCount(&g->devices)))
         return;
-    int n = g->devices > MOST ? MOST : g->devices;
+    int n = g->devices > MOST ? MOST : g->devices == 1 ? 2 : g->devices;
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
     config.backend = SOL_BACKEND_CUDA;
     TEAM_OK(g->team, 0, sol_group_start(), NULL);
     for (int r = 0; r < n; r++) {
-        GPU_OK(g, cudaSetDevice(r));
+        GPU_OK(g, cudaSetDevice(r % g->devices));
         TEAM_OK(g->team, 0, sol_comm_create(&comms[r], &g->team->ids[1], n, r, &config), NULL);
     }
     if (!TEAM_OK(g->team, 0, sol_group_end(), NULL))
@@ -200,7 +199,7 @@ static void one_thread(gpu_rank_t *g)
         int32_t host[100];
         for (int i = 0; i < 100; i++)
             host[i] = gpu_value(9, r, (size_t)i);
-        GPU_OK(g, cudaSetDevice(r));
+        GPU_OK(g, cudaSetDevice(r % g->devices));
         GPU_OK(g, cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
         GPU_OK(g, cudaMalloc((void **)&x[r], sizeof(host)));
         GPU_OK(g, cudaMalloc((void **)&y[r], sizeof(host)));
@@ -232,6 +231,10 @@ typedef struct {
 /* NCCL's communicator gives us ours. */
 static void from_nccl(gpu_rank_t *g)
 {
+    if (g->nranks > g->devices) {
+        team_skip(g->team, g->rank, "NCCL wants a GPU for every rank");
+        return;
+    }
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *nccl = NULL;
     if (!library) {
         team_skip(g->team, g->rank, "no NCCL here");
@@ -261,7 +264,7 @@ static void from_nccl(gpu_rank_t *g)
 const gpu_case_t gpu_cases_buffers[] = {
     {.name = "from-nccl",
      .run = from_nccl,
-     .least = 2,
+     .least = 1, /* NCCL wants a GPU for every rank */
      .most = 2,
      .processes = true,
      .environment = {"NCCL_NVLS_ENABLE=0"}},

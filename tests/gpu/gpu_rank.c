@@ -12,6 +12,15 @@ bool gpu_good(gpu_rank_t *g, cudaError_t error, const char *what)
     return false;
 }
 
+/* CUDA loads a kernel when it is first launched, and may wait for the device to do so: for a
+ * collective of another rank on the same device, say, which waits for us. */
+static bool load_kernels(gpu_rank_t *g)
+{
+    return GPU_OK(g, gpu_empty(g->stream)) && GPU_OK(g, gpu_spin(g->stream, 1)) &&
+           GPU_OK(g, gpu_scale(g->stream, NULL, NULL, 0, 1)) &&
+           GPU_OK(g, cudaStreamSynchronize(g->stream));
+}
+
 bool gpu_open_device(gpu_rank_t *g)
 {
     cudaMemPool_t pool;
@@ -22,7 +31,8 @@ bool gpu_open_device(gpu_rank_t *g)
     return GPU_OK(g, cudaSetDevice(g->device)) &&
            GPU_OK(g, cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking)) &&
            GPU_OK(g, cudaDeviceGetDefaultMemPool(&pool, g->device)) &&
-           GPU_OK(g, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
+           GPU_OK(g, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all)) &&
+           load_kernels(g);
 }
 
 void gpu_close_device(gpu_rank_t *g)

@@ -29,6 +29,7 @@ typedef struct gpu_case {
     int least, most;            /* ranks */
     bool threads;               /* as threads too (and only so beyond one rank a GPU) */
     bool processes;             /* as processes, where every rank has a GPU of its own */
+    bool turns;                 /* as processes that share one, too */
     bool bare;                  /* no device, no communicator is made for it */
     unsigned expect_killed;     /* see team_t */
     int deadline_s;             /* 0: 60 */

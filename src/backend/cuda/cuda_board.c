@@ -1,79 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_board.c: shared host memory and what is written on it. No CUDA here:
+ * cuda_board.c: what is written on the board. No CUDA here:
  * the unit tests play devices with plain stores.
  */
 #include "backend/cuda/cuda_board.h"
 
 #include "core/comm.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 _Static_assert(offsetof(struct sol_cuda_board, ranks) == 4096, "the head is one page");
 
 size_t sol_cuda_board_bytes(int nranks)
 {
     size_t ranks = (size_t)nranks * sizeof(struct sol_cuda_board_rank);
-    return sol_round_up(sizeof(struct sol_cuda_board) + ranks, 4096);
-}
-
-static sol_status_t make_memory(int *fd, size_t bytes)
-{
-    *fd = memfd_create("solccl-gpu-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd < 0) {
-        return sol_thread_error(SOL_ERR_SYSTEM, "memfd_create: %m");
-    }
-    if (ftruncate(*fd, (off_t)bytes) != 0 ||
-        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-        sol_status_t status = sol_thread_error(SOL_ERR_SYSTEM, "sizing the board: %m");
-        close(*fd);
-        *fd = -1;
-        return status;
-    }
-    return SOL_OK;
-}
-
-sol_status_t sol_cuda_board_open(struct sol_boot *boot, int rank, int nranks,
-                                 struct sol_cuda_board **board)
-{
-    size_t bytes = sol_cuda_board_bytes(nranks);
-    int mine = -1;
-    int all[SOL_MAX_RANKS];
-    if (rank == 0) {
-        sol_status_t status = make_memory(&mine, bytes);
-        if (status != SOL_OK) {
-            return sol_boot_break(boot, status);
-        }
-    }
-    sol_status_t status = sol_boot_share_fds(boot, &mine, 1, all);
-    if (mine >= 0) {
-        close(mine);
-    }
-    if (status != SOL_OK) {
-        return status;
-    }
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, all[0], 0);
-    for (int r = 0; r < nranks; r++) {
-        if (all[r] >= 0) {
-            close(all[r]);
-        }
-    }
-    if (memory == MAP_FAILED) {
-        return sol_boot_break(boot, sol_thread_error(SOL_ERR_MEMORY, "mapping the board: %m"));
-    }
-    *board = memory;
-    return SOL_OK;
-}
-
-void sol_cuda_board_close(struct sol_cuda_board *board, int nranks)
-{
-    if (board != NULL) {
-        munmap(board, sol_cuda_board_bytes(nranks));
-    }
+    return sizeof(struct sol_cuda_board) + ranks;
 }
 
 static void write_called(struct sol_cuda_called *entry, const sol_call_t *call, uint64_t number)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_board.h: the notice board of a communicator of GPU ranks: a piece of
- * host memory that the hosts and the GPUs of all its ranks see (one memfd,
- * mapped by every rank and registered with its GPU).
+ * host memory that the hosts and the GPUs of all its ranks see.
  *
  *   head       abort word (polled by all waiting kernels), who aborted, the story
  *   rank 0     its kernels' error record | what it called lately
@@ -18,7 +17,6 @@
 #define SOL_CUDA_BOARD_H
 
 #include "core/backend.h"
-#include "core/boot.h"
 #include "proto/gpu_layout.h"
 
 #include <stdatomic.h>
@@ -53,13 +51,8 @@ struct sol_cuda_board {
     struct sol_cuda_board_rank ranks[]; /* one each */
 };
 
+/* What to allocate, zeroed, in memory that all hosts and GPUs see (cuda_host_memory.h). */
 size_t sol_cuda_board_bytes(int nranks);
-
-/* Create it on rank 0 and map it on all. Collective over `boot`; on a failure here the boot is
- * broken, so all fail. The memory is zero. Unmap with sol_cuda_board_close (NULL is fine). */
-sol_status_t sol_cuda_board_open(sol_boot_t *boot, int rank, int nranks,
-                                 struct sol_cuda_board **board);
-void sol_cuda_board_close(struct sol_cuda_board *board, int nranks);
 
 /* Note a call of `rank`. `number`: its place among the collectives from 1, or 0 for send/recv. */
 void sol_cuda_board_note(struct sol_cuda_board *board, int rank, const sol_call_t *call,

@@ -83,10 +83,11 @@ sol_status_t sol_cuda_mem_free(sol_comm_t comm, void *memory)
     }
     struct sol_cuda_region *region = *link;
     if (region == NULL) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              "sol_mem_free: memory (%p) is not from sol_mem_alloc on this communicator, or "
-                              "was freed already",
-                              memory);
+        return sol_comm_error(
+            comm, SOL_ERR_ARGUMENT,
+            "sol_mem_free: memory (%p) is not from sol_mem_alloc on this communicator, or "
+            "was freed already",
+            memory);
     }
     *link = region->next;
     state->region_bytes -= region->memory.bytes;

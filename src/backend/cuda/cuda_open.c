@@ -225,17 +225,11 @@ static sol_status_t gather_facts(sol_comm_t comm, struct sol_cuda *state, uint64
 
 static sol_status_t open_board(sol_comm_t comm, struct sol_cuda *state)
 {
-    sol_status_t status = sol_cuda_board_open(comm->boot, comm->rank, comm->nranks, &state->board);
-    if (status != SOL_OK) {
-        return status;
-    }
-    cudaError_t error = cudaHostRegister(state->board, sol_cuda_board_bytes(comm->nranks),
-                                         cudaHostRegisterMapped | cudaHostRegisterPortable);
-    if (error != cudaSuccess) {
-        return cuda_failed("pinning the board", error);
-    }
-    state->board_registered = 1;
-    return SOL_OK;
+    sol_status_t status =
+        sol_cuda_host_memory_open(&state->board_memory, state->cu, comm->boot, state->cu_device,
+                                  comm->rank, comm->nranks, sol_cuda_board_bytes(comm->nranks));
+    state->board = state->board_memory.host;
+    return status;
 }
 
 /* Staging and all that the kernels need to know. */
@@ -255,18 +249,13 @@ static sol_status_t open_staging(sol_comm_t comm, struct sol_cuda *state, uint64
     if (status != SOL_OK) {
         return status;
     }
-    void *board = NULL;
-    cudaError_t error = cudaHostGetDevicePointer(&board, state->board, 0);
-    if (error != cudaSuccess) {
-        return sol_boot_break(comm->boot, cuda_failed("mapping the board", error));
-    }
     memcpy(gpu->staging, state->staging.base, sizeof gpu->staging);
     gpu->state = (struct sol_gpu_state *)(void *)(state->staging.base[comm->rank] + state_at);
     size_t error_at = offsetof(struct sol_cuda_board, ranks) +
                       (size_t)comm->rank * sizeof(struct sol_cuda_board_rank) +
                       offsetof(struct sol_cuda_board_rank, error);
-    gpu->error = (struct sol_gpu_error *)(void *)((char *)board + error_at);
-    gpu->abort_word = (const volatile uint32_t *)board; /* its first member */
+    gpu->error = (struct sol_gpu_error *)(void *)((char *)state->board_memory.device + error_at);
+    gpu->abort_word = (const volatile uint32_t *)state->board_memory.device; /* its first member */
     gpu->timeout_ns = comm->timeout_ns;
     gpu->rank = comm->rank;
     gpu->nranks = comm->nranks;
@@ -387,10 +376,7 @@ static void free_parts(sol_comm_t comm, struct sol_cuda *state)
     sol_cuda_mem_free_all(comm);
     sol_cuda_order_close(&state->order);
     sol_cuda_symmetric_close(state->cu, &state->staging);
-    if (state->board_registered) {
-        cudaHostUnregister(state->board);
-    }
-    sol_cuda_board_close(state->board, comm->nranks);
+    sol_cuda_host_memory_close(state->cu, &state->board_memory);
     sol_cuda_plan_close(&state->plan);
     sol_free(state);
 }

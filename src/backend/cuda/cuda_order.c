@@ -106,18 +106,21 @@ cudaError_t sol_cuda_order_begin(struct sol_cuda_order *order, cudaStream_t stre
     unsigned long long id = 0;
     cudaGraph_t graph = NULL;
     turn->capture = NULL;
-    cudaError_t error = cudaStreamGetId(stream, &turn->stream);
-    if (error == cudaSuccess) {
-        error = capture_info(stream, &status, &id, &graph, NULL, NULL);
-    }
+    cudaError_t error = capture_info(stream, &status, &id, &graph, NULL, NULL);
     if (error != cudaSuccess) {
         return error;
     }
     if (status == cudaStreamCaptureStatusActive) {
+        /* the id may not be asked for now; but a stream that captures cannot be destroyed */
+        turn->stream = (unsigned long long)(uintptr_t)stream;
         return begin_captured(order, stream, id, graph, turn);
     }
     if (status == cudaStreamCaptureStatusInvalidated) {
         return cudaErrorStreamCaptureInvalidated;
+    }
+    error = cudaStreamGetId(stream, &turn->stream);
+    if (error != cudaSuccess) {
+        return error;
     }
     bool elsewhere = order->called && order->stream != turn->stream;
     if (elsewhere || (order->captured && order->mixing)) {

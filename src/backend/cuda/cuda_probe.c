@@ -63,10 +63,9 @@ sol_status_t sol_cuda_probe_paths(sol_comm_t comm, struct sol_cuda *state, cudaS
     probe.rank = comm->rank;
     probe.nranks = comm->nranks;
     probe.skip = dropped(comm->rank);
-    void *arrived = NULL;
-    cudaError_t error = cudaHostGetDevicePointer(&arrived, (void *)(uintptr_t)board->arrived, 0);
-    probe.arrived = arrived;
-    error = error != cudaSuccess ? error : sol_cuda_probe_write(&probe, stream);
+    size_t arrived_at = (size_t)((const char *)board->arrived - (const char *)state->board);
+    probe.arrived = (uint32_t *)(void *)((char *)state->board_memory.device + arrived_at);
+    cudaError_t error = sol_cuda_probe_write(&probe, stream);
     sol_status_t status = finish(comm, error, stream);
     if (status != SOL_OK) {
         return sol_boot_break(comm->boot, status);

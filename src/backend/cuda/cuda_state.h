@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_board.h"
 #include "backend/cuda/cuda_buffers.h"
 #include "backend/cuda/cuda_driver.h"
+#include "backend/cuda/cuda_host_memory.h"
 #include "backend/cuda/cuda_nccl.h"
 #include "backend/cuda/cuda_order.h"
 #include "backend/cuda/cuda_plan.h"
@@ -44,8 +45,8 @@ struct sol_cuda {
     uint64_t nonce; /* rank 0's, equal on all ranks */
     int ranks_here; /* ranks on this device */
     char gpu_name[64];
-    char fallback[256];   /* why p2p is not used */
-    int board_registered; /* the board is known to CUDA */
+    char fallback[256];                       /* why p2p is not used */
+    struct sol_cuda_host_memory board_memory; /* where the board is */
     struct sol_cuda_symmetric staging;
     struct sol_gpu_state *device_state;
     struct sol_cuda_region *regions;
