@@ -18,6 +18,8 @@ BUILD=${BUILD:-build/gpu}
 OUT=${OUT:-$BUILD/log}
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+# ranks that share a GPU must not share its hardware queues (8 by default)
+export CUDA_DEVICE_MAX_CONNECTIONS=32
 
 quick=0
 perf=1
@@ -87,12 +89,11 @@ level=
 [ $quick = 1 ] && level=--quick
 
 step gpu 900 "$BUILD/tests/gpu"
-if [ "$gpus" -ge 2 ]; then
-    # shellcheck disable=SC2086
-    step conformance-2 900 "$conformance" --backend cuda $level --ranks 2 --processes
-fi
+# Ranks beyond the GPUs share them: as threads of one process, whose kernels run at the same time.
+[ "$gpus" -ge 2 ] && kind=--processes || kind=--threads
+# shellcheck disable=SC2086
+step conformance-2 900 "$conformance" --backend cuda $level --ranks 2 $kind
 for ranks in 3 4 5 6 7 8; do
-    # ranks share GPUs: as threads of one process, whose kernels run at the same time
     step conformance-$ranks 900 "$conformance" --backend cuda --quick --ranks $ranks --threads
 done
 if command -v compute-sanitizer >/dev/null 2>&1; then
@@ -101,9 +102,10 @@ if command -v compute-sanitizer >/dev/null 2>&1; then
     step racecheck 600 compute-sanitizer --tool racecheck --target-processes all \
         --error-exitcode 9 "$conformance" --backend cuda --quick --ranks 2 --threads --case roots
 fi
-if [ $perf = 1 ] && [ -x "$BUILD/solccl" ]; then
-    ranks=$([ "$gpus" -lt 8 ] && echo "$gpus" || echo 8)
-    step perf 900 "$BUILD/solccl" perf --device cuda --mode graph -n "$ranks"
+if [ $perf = 1 ] && [ -x "$BUILD/bin/solccl" ]; then
+    step perf 900 "$BUILD/bin/solccl" perf all --device cuda --mode graph,graph-pdl,eager \
+        -d bfloat16,float32 -g "$gpus" --json "$OUT/perf.jsonl"
+    [ -z "$failed" ] && [ -f "$OUT/perf.log" ] && cat "$OUT/perf.log"
 fi
 
 if [ -n "$failed" ]; then
