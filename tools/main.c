@@ -15,6 +15,7 @@ static const char usage[] =
     "  solccl run -n N [options] COMMAND...   start N ranks of a command on this host\n"
     "  solccl perf OP...|all [options]        measure collectives against their bound and peers\n"
     "  solccl info [options]                  what this machine has, and what the plan would take\n"
+    "  solccl tune -o FILE [options]          measure this machine's GPUs, write a tuning file\n"
     "  solccl --version\n"
     "\n"
     "Each has --help.\n";
@@ -24,7 +25,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*call)(int argc, char **argv);
-    } commands[] = {{"run", tool_run}, {"perf", tool_perf}, {"info", tool_info}};
+    } commands[] = {
+        {"run", tool_run}, {"perf", tool_perf}, {"info", tool_info}, {"tune", tool_tune}};
     size_t i;
 
     if (argc < 2) {
@@ -44,5 +46,5 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (!strcmp(argv[1], commands[i].name))
             return commands[i].call(argc - 1, argv + 1);
-    return tool_usage("", "'%s' is not a command (run, perf, info)", argv[1]);
+    return tool_usage("", "'%s' is not a command (run, perf, info, tune)", argv[1]);
 }
