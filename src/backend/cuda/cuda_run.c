@@ -114,19 +114,28 @@ static sol_status_t note(sol_comm_t comm, struct sol_cuda *state, const sol_call
 
 /* ------------------------------------------------------------------------------ ops */
 
-static bool does(int algorithm, sol_func_t func)
+/* Can a protocol that somebody asks for carry this operation here? Beyond a slot only the lanes
+ * can, whatever a file or the environment say. */
+static bool can_carry(const struct sol_gpu_comm *gpu, const struct sol_gpu_op *op, int algorithm)
 {
+    struct sol_gpu_op asked = *op;
+    asked.algorithm = algorithm;
     for (int i = 0; i < sol_gpu_algorithm_count; i++) {
-        if (sol_gpu_algorithms[i].id == algorithm) {
-            return sol_gpu_algorithms[i].funcs >> func & 1;
+        const struct sol_gpu_algorithm_info *info = &sol_gpu_algorithms[i];
+        if (info->id == algorithm) {
+            return (info->funcs >> op->func & 1) && (info->dtypes >> op->dtype & 1) &&
+                   gpu->nranks >= info->min_ranks &&
+                   (algorithm == SOL_GPU_LANES_ALGO ||
+                    op->count * sol_dtype_size(op->dtype) <= sol_gpu_segment_bytes(gpu, &asked));
         }
     }
     return false;
 }
 
-static void take(struct sol_gpu_op *op, const struct sol_cuda_choice *choice)
+static void take(const struct sol_gpu_comm *gpu, struct sol_gpu_op *op,
+                 const struct sol_cuda_choice *choice)
 {
-    if (choice->algorithm != 0 && does(choice->algorithm, op->func)) {
+    if (choice->algorithm != 0 && can_carry(gpu, op, choice->algorithm)) {
         op->algorithm = choice->algorithm;
     }
     op->ctas = choice->ctas != 0 ? choice->ctas : op->ctas;
@@ -160,13 +169,13 @@ void sol_cuda_make_op(const struct sol_cuda *state, const sol_call_t *call, stru
         size_t bytes = call->count * sol_dtype_size(call->dtype);
         const struct sol_cuda_rule *rule = sol_cuda_plan_find(plan, call->func, call->dtype, bytes);
         if (rule != NULL) {
-            take(op, &rule->choice);
+            take(&state->gpu, op, &rule->choice);
             *why = plan->file;
         }
     }
     const struct sol_cuda_choice *forced = &plan->forced;
     if (SOL_UNLIKELY(forced->algorithm | forced->ctas | forced->threads | forced->vectors)) {
-        take(op, forced);
+        take(&state->gpu, op, forced);
         *why = "SOLCCL_CUDA_PROTOCOL, _CTAS, _THREADS or _VECTORS";
     }
 }
