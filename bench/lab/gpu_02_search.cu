@@ -107,14 +107,16 @@ int main(int argc, char **argv)
                                 tail.story.bytes = bytes;
                                 if (op == 0) {
                                     struct sol_one_shot_args a = {};
-                                    a.send = in[i], a.recv = out[i], a.bytes = (uint32_t)bytes;
-                                    a.root = -1;
+                                    a.own = a.first = in[i], a.recv = out[i];
+                                    a.bytes = (uint32_t)bytes, a.receives = 1;
                                     rig_launch(reduces[v], cap, threads, k.stream, pdl, a,
                                                sol_link_of(&k.comm), tail);
                                 } else {
                                     struct sol_push_args a = {};
-                                    a.send = in[i], a.recv = out[i], a.bytes = (uint32_t)bytes;
-                                    a.recv_stride = bytes, a.to = a.from = 2u >> i, a.copy = 1;
+                                    a.own = a.first = in[i], a.bytes = (uint32_t)bytes;
+                                    a.own_to = out[i] + i * bytes, a.copy = 1;
+                                    a.recv_first = out[i] + (1 - i) * bytes;
+                                    a.recv_stride = bytes, a.to = a.from = 1;
 
                                     rig_launch(moves[v], cap, threads, k.stream, pdl, a,
                                                sol_link_of(&k.comm), tail);

@@ -134,7 +134,7 @@ static bool rig_faults(rig &r, const char *where)
         if (k.error->fault) {
             printf(
                 "FAULT %u in %s: rank %d waited for %d, func %u, sequence %llu, %llu bytes, epoch "
-                "%llu\n",
+                "%llu, at %.6f s\n",
                 k.error->fault, where, k.error->rank, k.error->awaited, k.error->func,
                 (unsigned long long)k.error->sequence, (unsigned long long)k.error->bytes,
                 (unsigned long long)k.error->epoch, k.error->time_ns * 1e-9);

@@ -219,18 +219,67 @@ static cudaError_t enqueue(const struct sol_gpu_comm *comm, const struct sol_gpu
                               tail_of(op, bytes));
 }
 
+/* Who sends data to whom: of this rank, by peer. */
+static void traffic(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op, unsigned *to,
+                    unsigned *from)
+{
+    const unsigned others = ((1u << comm->nranks) - 1) & ~(1u << comm->rank);
+    const unsigned root = others & 1u << op->root;
+    const bool am_root = comm->rank == op->root;
+    *to = *from = 0;
+    switch (op->func) {
+    case SOL_FUNC_BROADCAST:
+    case SOL_FUNC_SCATTER:
+        *to = am_root ? others : 0;
+        *from = root;
+        break;
+    case SOL_FUNC_GATHER:
+    case SOL_FUNC_REDUCE:
+        *to = root;
+        *from = am_root ? others : 0;
+        break;
+    case SOL_FUNC_BARRIER:
+        break;
+    default:
+        *to = *from = others;
+    }
+}
+
+/* Peers by rank, as bits of k and of q (link.cuh). */
+static uint8_t push_bits(const struct sol_gpu_comm *comm, unsigned ranks)
+{
+    unsigned bits = 0;
+    for (int k = 0; k < comm->nranks - 1; k++)
+        bits |= (ranks >> sol_push_peer(comm->rank, comm->nranks, k) & 1) << k;
+    return (uint8_t)bits;
+}
+static uint8_t poll_bits(const struct sol_gpu_comm *comm, unsigned ranks)
+{
+    unsigned bits = 0;
+    for (int q = 0; q < comm->nranks - 1; q++)
+        bits |= (ranks >> sol_poll_peer(comm->rank, q) & 1) << q;
+    return (uint8_t)bits;
+}
+
 static cudaError_t launch_one_shot(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
                                    cudaStream_t stream)
 {
     struct sol_kernel_key key = key_of(comm, op);
     struct sol_one_shot_args args;
+    const int n = comm->nranks;
     uint64_t bytes = block_bytes(op);
-    args.send = (const char *)op->send;
+    unsigned to, from;
+    traffic(comm, op, &to, &from);
+    args.stride = key.spread ? (int64_t)bytes : 0;
+    args.own = (const char *)op->send + comm->rank * args.stride;
+    args.first =
+        n > 1 ? (const char *)op->send + sol_push_peer(comm->rank, n, 0) * args.stride : args.own;
     args.recv = (char *)op->recv;
-    args.stride = key.spread ? bytes : 0;
     args.bytes = (uint32_t)bytes;
-    args.root = (int16_t)(key.rooted ? op->root : -1);
-    args.redop = (uint8_t)op->redop;
+    args.to = push_bits(comm, to);
+    args.from = poll_bits(comm, from);
+    args.receives = !key.rooted || comm->rank == op->root;
+    args.redop = (uint8_t)op->redop & 0x7f;
     args.premul = op->premul;
     return enqueue(comm, op, sol_one_shot_for(&key).function, &args, bytes, op->ctas, op->threads,
                    stream);
@@ -271,31 +320,6 @@ static cudaError_t launch_lane_reduce(const struct sol_gpu_comm *comm, const str
     return enqueue(comm, op, k.function, &args, args.bytes, lanes, k.threads, stream);
 }
 
-/* Who sends data to whom: of this rank, by peer. */
-static void traffic(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op, unsigned *to,
-                    unsigned *from)
-{
-    const unsigned others = ((1u << comm->nranks) - 1) & ~(1u << comm->rank);
-    const unsigned root = others & 1u << op->root;
-    const bool am_root = comm->rank == op->root;
-    *to = *from = 0;
-    switch (op->func) {
-    case SOL_FUNC_BROADCAST:
-    case SOL_FUNC_SCATTER:
-        *to = am_root ? others : 0;
-        *from = root;
-        break;
-    case SOL_FUNC_GATHER:
-        *to = root;
-        *from = am_root ? others : 0;
-        break;
-    case SOL_FUNC_BARRIER:
-        break;
-    default:
-        *to = *from = others;
-    }
-}
-
 /* Where this rank's own block goes from and to, if it takes part itself and is not in place. */
 static bool own_copy(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op, uint64_t bytes,
                      const char **from, char **to)
@@ -314,19 +338,27 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
 {
     struct sol_kernel_key key = key_of(comm, op);
     struct sol_push_args args;
+    const int n = comm->nranks, rank = comm->rank;
+    const bool gathers = op->func == SOL_FUNC_ALL_GATHER || op->func == SOL_FUNC_GATHER ||
+                         op->func == SOL_FUNC_ALL_TO_ALL;
     const char *from;
     char *to;
     uint64_t bytes = block_bytes(op);
-    args.send = (const char *)op->send;
-    args.recv = (char *)op->recv;
-    args.send_stride = key.spread ? bytes : 0;
-    args.recv_stride = op->func == SOL_FUNC_BROADCAST || op->func == SOL_FUNC_SCATTER ? 0 : bytes;
+    unsigned to_ranks, from_ranks;
+    traffic(comm, op, &to_ranks, &from_ranks);
+    args.send_stride = key.spread ? (int64_t)bytes : 0;
+    args.recv_stride = gathers ? (int64_t)bytes : 0;
+    args.own = (const char *)op->send + rank * args.send_stride;
+    args.own_to = (char *)op->recv + rank * args.recv_stride;
+    args.first =
+        n > 1 ? (const char *)op->send + sol_push_peer(rank, n, 0) * args.send_stride : args.own;
+    args.recv_first =
+        n > 1 ? (char *)op->recv + sol_poll_peer(rank, 0) * args.recv_stride : args.own_to;
     args.bytes = (uint32_t)bytes;
+    args.to = push_bits(comm, to_ranks);
+    args.from = poll_bits(comm, from_ranks);
     args.copy = own_copy(comm, op, bytes, &from, &to);
-    unsigned to_mask, from_mask;
-    traffic(comm, op, &to_mask, &from_mask);
-    args.to = (uint8_t)to_mask;
-    args.from = (uint8_t)from_mask;
+    args.reserved = 0;
     return enqueue(comm, op, sol_push_for(&key).function, &args, bytes, op->ctas, op->threads,
                    stream);
 }
@@ -436,10 +468,23 @@ cudaError_t sol_gpu_exchange(const struct sol_gpu_comm *comm, const struct sol_g
 /* ------------------------------------------------------------------------------------------
  * loading */
 
+/*
+ * The same division of an SM's memory for all kernels: an SM must run empty before it is divided in
+ * another way, so kernels of two ranks that share a GPU and wait for each other would otherwise wait
+ * for ever where they meet on an SM.
+ */
+static cudaError_t load(const void *function)
+{
+    struct cudaFuncAttributes attributes;
+    cudaError_t e = cudaFuncGetAttributes(&attributes, function);
+    if (e == cudaSuccess)
+        e = cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 14);
+    return e;
+}
+
 cudaError_t sol_gpu_preload(void)
 {
     const int ranks[] = {2, 4, 8}, vectors[] = {1, 2, 4};
-    struct cudaFuncAttributes attributes;
     for (int d = 0; d < SOL_DTYPE_COUNT; d++)
         for (int r = 0; r < 3; r++)
             for (int v = 0; v < 3; v++)
@@ -451,7 +496,7 @@ cudaError_t sol_gpu_preload(void)
                                              sol_lane_reduce_for(&key), sol_push_for(&key),
                                              sol_exchange_for(&key)};
                     for (int i = 0; i < 5; i++) {
-                        cudaError_t e = cudaFuncGetAttributes(&attributes, k[i].function);
+                        cudaError_t e = load(k[i].function);
                         if (e != cudaSuccess)
                             return e;
                     }

@@ -22,15 +22,24 @@
 #include "device/prim/reduce.cuh"
 #include "device/prim/slots.cuh"
 
-/* Kernel arguments beside the communicator. */
 struct sol_one_shot_args {
-    const char *send;
+    const char *own;   /* this rank's block for itself */
+    const char *first; /* its block for the 0-th peer to push to */
     char *recv;
-    uint64_t stride; /* between the blocks for different receivers in `send`; 0: all get the same */
-    uint32_t bytes;  /* of one source's contribution to one receiver */
-    int16_t root;    /* the only receiver, or -1: all are */
-    uint8_t redop, premul;
+    int64_t stride;    /* between blocks of neighbouring ranks; 0: all get the same */
+    uint32_t bytes;    /* of a block */
+    uint8_t to, from;  /* peers by bit: of k, of q; the kernels of common types mean all */
+    uint8_t receives;  /* this rank wants the result */
+    uint8_t redop : 7; /* sol_redop_t */
+    uint8_t premul : 1;
 };
+
+/* This rank's block for the k-th peer. */
+SOL_GPU_FN const char *sol_block_for(const char *own, const char *first, int64_t stride, int rank,
+                                     int n, int k)
+{
+    return k == 0 ? first : own + (sol_push_peer(rank, n, k) - rank) * stride;
+}
 
 /* The reduction of own and received vectors in rank order, n of at most N ranks. */
 template <int D, int N, int V>
@@ -65,74 +74,74 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2
                         const __grid_constant__ struct sol_link comm,
                         const __grid_constant__ struct sol_tail tail)
 {
-    sol_await_predecessors();
-    sol_admit_successor();
     const bool hot = OP >= 0; /* roots and scalars are in the general kernels only */
     const int n = N == 2 ? 2 : comm.nranks;
-    const int op = !hot ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
-    const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
-    const unsigned to = hot || args.root < 0 ? others : others & 1u << args.root;
-    const bool receives = hot || args.root < 0 || args.root == comm.rank;
-    const unsigned from = receives ? others : 0;
     struct sol_place place = sol_first_place<V>();
-    struct sol_ticket ticket = sol_take_ticket(comm);
+    const char *own_at = sol_opaque(args.own), *first_at = sol_opaque(args.first);
+    sol_await_predecessors();
+    sol_admit_successor();
+    struct sol_ticket ticket;
     bool left = false;
 
     for (uint32_t base = 0; base < args.bytes; base += place.turn, place.at += place.turn) {
-        const int rank = sol_opaque(comm.rank);
+        const int rank = N == 2 ? comm.rank : sol_opaque(comm.rank);
         struct sol_vector own[V], in[N - 1][V], out[hot && SPREAD ? N - 1 : 1][V];
         if (hot && SPREAD) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)
                 if (k < n - 1)
-                    sol_load_own<EXACT, V>(args.send + sol_push_peer(rank, n, k) * args.stride,
+                    sol_load_own<EXACT, V>(sol_block_for(own_at, first_at, args.stride, rank, n, k),
                                            args.bytes, place, out[hot && SPREAD ? k : 0]);
         }
         if (hot)
-            sol_load_own<EXACT, V>(args.send + rank * args.stride, args.bytes, place, own);
+            sol_load_own<EXACT, V>(own_at, args.bytes, place, own);
+        if (!left)
+            ticket = sol_take_ticket(comm);
         if (ticket.dead)
             return;
-        struct sol_slots slots = sol_find_slots(comm, rank, ticket.epoch);
         if (!hot) {
             uint64_t scalar =
                 tail.scalar_pointer ? sol_load_scalar<D>(tail.scalar_pointer) : tail.scalar;
 #pragma unroll 1
             for (int k = 0; k < n; k++) { /* the last is this rank itself */
-                int peer = sol_push_peer(rank, n, k);
-                sol_load_own<EXACT, V>(args.send + peer * args.stride, args.bytes, place, own);
+                const char *block =
+                    k == n - 1 ? own_at : sol_block_for(own_at, first_at, args.stride, rank, n, k);
+                sol_load_own<EXACT, V>(block, args.bytes, place, own);
 #pragma unroll
                 for (int v = 0; v < V; v++)
                     if (args.premul)
                         own[v] = sol_scale<D>(own[v], scalar);
-                if (to >> peer & 1)
-                    sol_send_to<V>(comm, slots, ticket.epoch, peer, args.bytes, place, own);
+                if (k < n - 1 && (args.to >> k & 1))
+                    sol_send_to<V>(comm, ticket, k, args.bytes, place, own);
             }
         } else if (SPREAD) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)
                 if (k < n - 1)
-                    sol_send_to<V>(comm, slots, ticket.epoch, sol_push_peer(rank, n, k), args.bytes,
-                                   place, out[hot && SPREAD ? k : 0]);
+                    sol_send_to<V>(comm, ticket, k, args.bytes, place, out[hot && SPREAD ? k : 0]);
         } else {
-            sol_send_to_all<N, V>(comm, slots, ticket.epoch, n, to, args.bytes, place, own);
+            sol_send_to_all<N, V, hot>(comm, ticket, n, args.to, args.bytes, place, own);
         }
         if (!left) {
-            sol_send_tokens(comm, ticket, others & ~to);
+            if (!hot)
+                sol_send_tokens(comm, ticket, ~args.to & ((1u << (n - 1)) - 1));
             sol_leave_ticket(comm);
             left = true;
         }
-        if (!receives)
+        if (!hot && !args.receives)
             continue;
-        if (!sol_receive<N, V>(comm, slots, ticket.epoch, from, args.bytes, place, tail.story, in))
+        if (!sol_receive<N, V, hot>(comm, ticket, rank, n, args.from, args.bytes, place, tail.story,
+                                    in))
             return;
+        const int op = !hot ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
 #pragma unroll
         for (int v = 0; v < V; v++)
             own[v] = sol_reduce_ranks<D, N, V>(op, rank, n, own[v], in, v);
         sol_store_own<EXACT, V>(args.recv, args.bytes, place, own);
-        sol_reset<N, V>(comm, slots, from, args.bytes, place);
+        sol_reset<N, V, hot>(comm, ticket, rank, n, args.from, args.bytes, place);
     }
     if (!hot)
-        sol_await_tokens(comm, ticket, others & ~from, tail.story);
+        sol_await_tokens(comm, ticket, ~args.from & ((1u << (n - 1)) - 1), tail.story);
 }
 
 #endif

@@ -41,15 +41,13 @@ __global__ void __launch_bounds__(256, 1)
                         const __grid_constant__ struct sol_link comm,
                         const __grid_constant__ struct sol_tail tail)
 {
+    const bool hot = OP >= 0; /* the general kernels take their blocks one after the other */
+    const int n = comm.nranks;
+    const uint32_t upper = comm.slot_bytes / 2;
+    struct sol_place place = sol_first_place<1>();
     sol_await_predecessors();
     sol_admit_successor();
-    const int n = comm.nranks;
-    const bool hot = OP >= 0; /* the general kernels take their blocks one after the other */
-    const int op = !hot ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
-    const unsigned others = ((1u << n) - 1) & ~(1u << comm.rank);
-    const uint32_t upper = (uint32_t)(comm.slot_bytes / 2);
-    struct sol_place place = sol_first_place<1>();
-    struct sol_ticket ticket = sol_take_ticket(comm);
+    struct sol_ticket ticket;
     bool left = false;
 
     for (uint32_t base = 0; base < args.share; base += place.turn, place.at += place.turn) {
@@ -66,15 +64,15 @@ __global__ void __launch_bounds__(256, 1)
             sol_load_own<EXACT, 1>(args.send + (uint64_t)rank * args.share,
                                    sol_share_bytes(args, rank), place, own);
         }
+        if (!left)
+            ticket = sol_take_ticket(comm);
         if (ticket.dead)
             return;
-        struct sol_slots slots = sol_find_slots(comm, rank, ticket.epoch);
         if (hot) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)
                 if (k < n - 1)
-                    sol_send_to<1>(comm, slots, ticket.epoch, sol_push_peer(rank, n, k), args.share,
-                                   place, out[hot ? k : 0]);
+                    sol_send_to<1>(comm, ticket, k, args.share, place, out[hot ? k : 0]);
         } else {
             uint64_t scalar =
                 tail.scalar_pointer ? sol_load_scalar<D>(tail.scalar_pointer) : tail.scalar;
@@ -86,28 +84,26 @@ __global__ void __launch_bounds__(256, 1)
                 if (args.premul)
                     own[0] = sol_scale<D>(own[0], scalar);
                 if (k < n - 1)
-                    sol_send_to<1>(comm, slots, ticket.epoch, peer, args.share, place, own);
+                    sol_send_to<1>(comm, ticket, k, args.share, place, own);
             }
         }
         if (!left) {
             sol_leave_ticket(comm);
             left = true;
         }
-        if (!sol_receive<N, 1>(comm, slots, ticket.epoch, others, args.share, place, tail.story,
-                               in))
+        if (!sol_receive<N, 1, true>(comm, ticket, rank, n, 0, args.share, place, tail.story, in))
             return;
-        sol_reset<N, 1>(comm, slots, others, args.share, place);
+        sol_reset<N, 1, true>(comm, ticket, rank, n, 0, args.share, place);
+        const int op = !hot ? args.redop : args.redop == SOL_AVG ? (int)SOL_AVG : OP;
         own[0] = sol_reduce_ranks<D, N, 1>(op, rank, n, own[0], in, 0);
 
-        slots.outgoing += upper;
-        slots.outgoing_escape += upper / 2;
-        slots.incoming += upper;
-        slots.incoming_escape += upper / 2;
-        sol_send_to_all<N, 1>(comm, slots, ticket.epoch, n, others, args.share, place, own);
+        struct sol_place raised = place;
+        raised.at += upper;
+        sol_send_to_all<N, 1, true>(comm, ticket, n, 0, args.share + upper, raised, own);
         sol_store_own<EXACT, 1>(args.recv + (uint64_t)rank * args.share,
                                 sol_share_bytes(args, rank), place, own);
-        if (!sol_receive<N, 1>(comm, slots, ticket.epoch, others, args.share, place, tail.story,
-                               in))
+        if (!sol_receive<N, 1, true>(comm, ticket, rank, n, 0, args.share + upper, raised,
+                                     tail.story, in))
             return;
 #pragma unroll
         for (int q = 0; q < N - 1; q++) {
@@ -116,7 +112,7 @@ __global__ void __launch_bounds__(256, 1)
                 sol_store_own<EXACT, 1>(args.recv + (uint64_t)peer * args.share,
                                         sol_share_bytes(args, peer), place, in[q]);
         }
-        sol_reset<N, 1>(comm, slots, others, args.share, place);
+        sol_reset<N, 1, true>(comm, ticket, rank, n, 0, args.share + upper, raised);
     }
 }
 

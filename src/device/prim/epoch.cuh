@@ -11,14 +11,19 @@
 
 struct sol_ticket {
     uint64_t epoch;
-    bool dead; /* the communicator has failed: move nothing */
+    uint32_t shift; /* bytes to this epoch's parity */
+    bool dead;      /* the communicator has failed: move nothing */
 };
 
-/* One load, issued beside those of the input. */
+/* One load. Write it after those of the input: what is computed from it then waits for no more than
+ * they do. Strong, because other CTAs add to the ticks meanwhile. */
 SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_link &comm)
 {
-    struct sol_vector v = sol_poll_vector(&comm.state->ticks); /* others add to it meanwhile */
-    struct sol_ticket t = {v.a / SOL_GPU_TICKS, v.b != 0};
+    struct sol_vector v = sol_poll_vector(&comm.state->ticks);
+    struct sol_ticket t;
+    t.epoch = v.a / SOL_GPU_TICKS;
+    t.shift = t.epoch & 1 ? comm.parity_step : 0;
+    t.dead = v.b != 0;
     return t;
 }
 
@@ -30,40 +35,32 @@ SOL_GPU_FN void sol_leave_ticket(const struct sol_link &comm)
         sol_add_word(&comm.state->ticks, blockIdx.x == 0 ? SOL_GPU_TICKS - (gridDim.x - 1) : 1);
 }
 
-/* Peers in the order in which this rank pushes to them, k from 0: its neighbour first, so that the
- * ranks do not all begin with the same one. */
-SOL_GPU_FN int sol_push_peer(int rank, int n, int k)
-{
-    int peer = rank + 1 + k;
-    return peer < n ? peer : peer - n;
-}
-
-/* Peers in the order in which this rank reads them, q from 0: ascending, without itself. */
-SOL_GPU_FN int sol_poll_peer(int rank, int q)
-{
-    return q + (q >= rank);
-}
-
-/* Tell the peers in `to` that this rank has come to this epoch. Block 0 only does something. */
+/* Tell the peers in `to` (by k) that this rank has come to this epoch. Block 0 only does something.
+ */
 SOL_GPU_FN void sol_send_tokens(const struct sol_link &comm, const struct sol_ticket &ticket,
                                 unsigned to)
 {
-    unsigned peer = threadIdx.x;
-    if (blockIdx.x == 0 && peer < SOL_GPU_MAX_RANKS && (to >> peer & 1))
-        sol_push_word(comm.staging[peer] + sol_gpu_token_offset(comm.rank), ticket.epoch);
+    unsigned k = threadIdx.x;
+    if (blockIdx.x != 0 || k >= SOL_GPU_MAX_RANKS - 1 || !(to >> k & 1))
+        return;
+    char *staging = comm.out[k] - (uint64_t)comm.rank * comm.slot_bytes - SOL_GPU_CONTROL_BYTES;
+    sol_push_word(staging + sol_gpu_token_offset(comm.rank), ticket.epoch);
 }
 
-/* Wait until every peer in `from` has told so. False: gave up. */
+/* Wait until every peer in `from` (by q) has told so. False: gave up. */
 SOL_GPU_FN bool sol_await_tokens(const struct sol_link &comm, const struct sol_ticket &ticket,
                                  unsigned from, const struct sol_story &story)
 {
-    unsigned peer = threadIdx.x;
-    struct sol_watch watch = {0, 0};
-    if (blockIdx.x != 0 || peer >= SOL_GPU_MAX_RANKS || !(from >> peer & 1))
+    unsigned q = threadIdx.x;
+    if (blockIdx.x != 0 || q >= SOL_GPU_MAX_RANKS - 1 || !(from >> q & 1))
         return true;
-    const char *token = comm.staging[comm.rank] + sol_gpu_token_offset((int)peer);
+    const int peer = sol_poll_peer(comm.rank, (int)q);
+    const char *staging =
+        comm.in - (uint64_t)sol_poll_peer(comm.rank, 0) * comm.slot_bytes - SOL_GPU_CONTROL_BYTES;
+    const char *token = staging + sol_gpu_token_offset(peer);
+    struct sol_watch watch = {0, 0};
     while ((int64_t)(sol_poll_word(token) - ticket.epoch) < 0)
-        if (sol_watch_expired(comm, story, watch, (int)peer))
+        if (sol_watch_expired(comm, story, watch, peer))
             return false;
     return true;
 }

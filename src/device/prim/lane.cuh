@@ -98,10 +98,14 @@ SOL_GPU_FN void sol_put_into_lane(const struct sol_lane_slot &slot, uint64_t s, 
                                   uint32_t step, uint32_t bytes, const struct sol_vector (&out)[V])
 {
 #pragma unroll
-    for (int v = 0; v < V; v++)
-        if (at + v * step < bytes)
-            sol_send_parcel(slot.data + at + v * step, slot.escape + (at + v * step) / 2,
-                            sol_wrap_vector(out[v], s + 1));
+    for (int v = 0; v < V; v++) {
+        if (at + v * step >= bytes)
+            continue;
+        struct sol_parcel parcel = sol_wrap_vector(out[v], s + 1);
+        if (parcel.escape != 0)
+            sol_push_word(slot.escape + (at + v * step) / 2, parcel.escape);
+        sol_push_vector(slot.data + at + v * step, parcel.v);
+    }
 }
 
 #endif

@@ -4,10 +4,15 @@
  * parameters.
  *
  * Every kernel has three parameters: its arguments, the link, the tail. What a
- * small message needs comes first and close together, because every 64-byte
- * line of parameters that a kernel touches costs about 30 ns before its first
- * load (bench/NOTES.md): with two ranks it is two lines. Their number does not
- * matter.
+ * small message needs comes first and close together: the number of parameters
+ * costs nothing, but every 64-byte line of them that a kernel touches costs some
+ * 30 ns before its first load (bench/NOTES.md); with two ranks it is two lines.
+ * And addresses are worked out by the host as far as they can be: each dozen
+ * instructions between a load and the push that depends on it is 30 ns too.
+ *
+ * Peers are numbered twice. k-th to push to: the neighbour rank + 1 first, so
+ * that the ranks do not all begin with the same one. q-th to read: ascending,
+ * without this rank, which is the order of sums.
  */
 #ifndef SOL_DEVICE_PRIM_LINK_CUH
 #define SOL_DEVICE_PRIM_LINK_CUH
@@ -18,11 +23,13 @@
 struct sol_link {
     /* wanted at once */
     struct sol_gpu_state *state;
-    int rank, nranks;
+    char *in;             /* own slot of the 0-th source, parity 0 */
+    uint32_t parity_step; /* bytes from parity 0 to parity 1 */
     uint32_t slot_bytes;
-    uint32_t reserved;
-    char *staging[SOL_GPU_MAX_RANKS];
+    int rank, nranks;
+    char *out[SOL_GPU_MAX_RANKS - 1]; /* own slot at the k-th peer, parity 0 */
     /* large messages */
+    char *staging[SOL_GPU_MAX_RANKS];
     uint64_t p2p, p2p_source_bytes, p2p_escape;
     /* when something goes wrong */
     struct sol_gpu_error *error;
@@ -43,14 +50,33 @@ struct sol_tail {
     uint64_t scalar;
 };
 
+/* The rank that is the k-th to push to, and the q-th to read. */
+SOL_GPU_BOTH int sol_push_peer(int rank, int n, int k)
+{
+    int peer = rank + 1 + k;
+    return peer < n ? peer : peer - n;
+}
+SOL_GPU_BOTH int sol_poll_peer(int rank, int q)
+{
+    return q + (q >= rank);
+}
+
 static inline struct sol_link sol_link_of(const struct sol_gpu_comm *comm)
 {
     struct sol_link l;
+    const int rank = comm->rank, n = comm->nranks;
+    const uint64_t slot = comm->layout.slot_bytes;
     l.state = comm->state;
-    l.rank = comm->rank;
-    l.nranks = comm->nranks;
-    l.slot_bytes = (uint32_t)comm->layout.slot_bytes;
-    l.reserved = 0;
+    l.in = comm->staging[rank] + comm->layout.coll + (uint64_t)sol_poll_peer(rank, 0) * slot;
+    l.parity_step = (uint32_t)comm->layout.parity_bytes;
+    l.slot_bytes = (uint32_t)slot;
+    l.rank = rank;
+    l.nranks = n;
+    for (int k = 0; k < SOL_GPU_MAX_RANKS - 1; k++)
+        l.out[k] = NULL;
+    for (int k = 0; k < n - 1; k++)
+        l.out[k] =
+            comm->staging[sol_push_peer(rank, n, k)] + comm->layout.coll + (uint64_t)rank * slot;
     for (int i = 0; i < SOL_GPU_MAX_RANKS; i++)
         l.staging[i] = comm->staging[i];
     l.p2p = comm->layout.p2p;

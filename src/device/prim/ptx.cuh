@@ -146,6 +146,13 @@ SOL_GPU_FN int sol_opaque(int x)
     return x;
 }
 
+/* And worked out here, not later. */
+SOL_GPU_FN const char *sol_opaque(const char *x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
 /* --- time ---------------------------------------------------------------------------------------
  */
 

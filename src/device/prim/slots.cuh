@@ -7,6 +7,10 @@
  * Which thread takes which vector: CTA c takes V * threads consecutive vectors
  * from c * V * threads on, thread by thread, so that a warp's access is 512
  * consecutive bytes; the next turn begins where the last CTA ended.
+ *
+ * Peers are chosen by bits: `to` by k, `from` by q (link.cuh). With ALL, which
+ * the kernels of common collectives use, every peer is meant and nothing is
+ * tested. Offsets within the slots of both parities have 32 bits.
  */
 #ifndef SOL_DEVICE_PRIM_SLOTS_CUH
 #define SOL_DEVICE_PRIM_SLOTS_CUH
@@ -15,28 +19,6 @@
 #include "device/prim/memory.cuh"
 #include "device/prim/watch.cuh"
 #include "device/prim/word.cuh"
-
-/* The slots of one epoch: where this rank's data goes at any peer, and where its peers' comes.
- * Offsets within a slot, and so within a block of user data, have 32 bits. */
-struct sol_slots {
-    uint64_t outgoing, outgoing_escape; /* offsets into a peer's staging */
-    char *incoming, *incoming_escape;   /* of source 0, here */
-    int rank;
-};
-
-SOL_GPU_FN struct sol_slots sol_find_slots(const struct sol_link &comm, int rank, uint64_t epoch)
-{
-    struct sol_slots s;
-    uint64_t parity = sol_gpu_slot(comm.nranks, comm.slot_bytes, epoch, 0);
-    uint64_t own = (uint64_t)rank * comm.slot_bytes;
-    uint64_t escape = sol_gpu_escape(comm.nranks, comm.slot_bytes);
-    s.outgoing = parity + own;
-    s.outgoing_escape = parity + escape + own / 2;
-    s.incoming = comm.staging[rank] + parity;
-    s.incoming_escape = s.incoming + escape;
-    s.rank = rank;
-    return s;
-}
 
 /* A thread's place: byte offset of its first vector in this turn, from one of its V to the next,
  * and from turn to turn. */
@@ -79,70 +61,84 @@ SOL_GPU_FN void sol_store_own(char *to, uint32_t bytes, const struct sol_place &
     }
 }
 
-/* Send them to all peers in `to`, k-th nearest neighbour first. */
-template <int N, int V>
-SOL_GPU_FN void sol_send_to_all(const struct sol_link &comm, const struct sol_slots &slots,
-                                uint64_t epoch, int n, unsigned to, uint32_t bytes,
-                                const struct sol_place &place, const struct sol_vector (&own)[V])
+/* The escape words of a slot of `source` lie so far from its data, before halving the offset. */
+SOL_GPU_FN uint64_t sol_escape_offset(const struct sol_link &comm, int source)
+{
+    return sol_gpu_escape(comm.nranks, comm.slot_bytes) - (uint64_t)source * comm.slot_bytes / 2;
+}
+
+/* Push a parcel to the k-th peer, at byte `at` of this rank's slot of the epoch. */
+SOL_GPU_FN void sol_push_parcel(const struct sol_link &comm, int k, uint32_t shift, uint32_t at,
+                                const struct sol_parcel &parcel)
+{
+    if (parcel.escape != 0)
+        sol_push_word(comm.out[k] + sol_escape_offset(comm, comm.rank) + shift + at / 2,
+                      parcel.escape);
+    sol_push_vector(comm.out[k] + (shift + at), parcel.v);
+}
+
+/* Send V vectors to all peers in `to`. */
+template <int N, int V, bool ALL>
+SOL_GPU_FN void sol_send_to_all(const struct sol_link &comm, const struct sol_ticket &ticket, int n,
+                                unsigned to, uint32_t bytes, const struct sol_place &place,
+                                const struct sol_vector (&own)[V])
 {
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t at = place.at + v * place.step;
         if (at >= bytes)
-            break;
-        struct sol_parcel parcel = sol_wrap_vector(own[v], epoch);
+            continue;
+        struct sol_parcel parcel = sol_wrap_vector(own[v], ticket.epoch);
 #pragma unroll
-        for (int k = 0; k < N - 1; k++) {
-            int peer = sol_push_peer(slots.rank, n, k);
-            if (k >= n - 1 || !(to >> peer & 1))
-                continue;
-            char *base = comm.staging[peer];
-            sol_send_parcel(base + slots.outgoing + at, base + slots.outgoing_escape + at / 2,
-                            parcel);
-        }
+        for (int k = 0; k < N - 1; k++)
+            if (k < n - 1 && (ALL || (to >> k & 1)))
+                sol_push_parcel(comm, k, ticket.shift, at, parcel);
     }
 }
 
-/* Send them to one. */
+/* Send them to the k-th. */
 template <int V>
-SOL_GPU_FN void sol_send_to(const struct sol_link &comm, const struct sol_slots &slots,
-                            uint64_t epoch, int peer, uint32_t bytes, const struct sol_place &place,
+SOL_GPU_FN void sol_send_to(const struct sol_link &comm, const struct sol_ticket &ticket, int k,
+                            uint32_t bytes, const struct sol_place &place,
                             const struct sol_vector (&own)[V])
 {
-    char *base = comm.staging[peer];
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t at = place.at + v * place.step;
         if (at < bytes)
-            sol_send_parcel(base + slots.outgoing + at, base + slots.outgoing_escape + at / 2,
-                            sol_wrap_vector(own[v], epoch));
+            sol_push_parcel(comm, k, ticket.shift, at, sol_wrap_vector(own[v], ticket.epoch));
     }
+}
+
+/* The q-th source's slot here, parity 0. */
+SOL_GPU_FN char *sol_source_slot(const struct sol_link &comm, int rank, int q)
+{
+    int from_first = sol_poll_peer(rank, q) - sol_poll_peer(rank, 0);
+    return q == 0 ? comm.in : comm.in + (uint64_t)from_first * comm.slot_bytes;
 }
 
 /*
  * Take V vectors from each source in `from` (others' stay zero), all loads of a try in flight at
- * once. in[q] is that of the q-th other rank in ascending order. False: gave up.
+ * once. False: gave up.
  */
-template <int N, int V>
-SOL_GPU_FN bool sol_receive(const struct sol_link &comm, const struct sol_slots &slots,
-                            uint64_t epoch, unsigned from, uint32_t bytes,
-                            const struct sol_place &place, const struct sol_story &story,
-                            struct sol_vector (&in)[N - 1][V])
+template <int N, int V, bool ALL>
+SOL_GPU_FN bool sol_receive(const struct sol_link &comm, const struct sol_ticket &ticket, int rank,
+                            int n, unsigned from, uint32_t bytes, const struct sol_place &place,
+                            const struct sol_story &story, struct sol_vector (&in)[N - 1][V])
 {
     struct sol_watch watch = {0, 0};
-    const uint32_t slot = (uint32_t)comm.slot_bytes;
     bool suspect, missing;
     do {
         suspect = missing = false;
 #pragma unroll
         for (int q = 0; q < N - 1; q++) {
-            int peer = sol_poll_peer(slots.rank, q);
+            const char *slot = sol_source_slot(comm, rank, q);
 #pragma unroll
             for (int v = 0; v < V; v++) {
                 uint32_t at = place.at + v * place.step;
                 in[q][v].a = in[q][v].b = 0;
-                if (at < bytes && (from >> peer & 1))
-                    in[q][v] = sol_poll_vector(slots.incoming + (uint64_t)peer * slot + at);
+                if (at < bytes && q < n - 1 && (ALL || (from >> q & 1)))
+                    in[q][v] = sol_poll_vector(slot + (ticket.shift + at));
             }
         }
 #pragma unroll
@@ -159,38 +155,38 @@ SOL_GPU_FN bool sol_receive(const struct sol_link &comm, const struct sol_slots 
             for (int v = 0; v < V; v++)
                 if (sol_vector_missing(in[q][v])) {
                     missing = true;
-                    awaited = sol_poll_peer(slots.rank, q);
+                    awaited = sol_poll_peer(rank, q);
                 }
         if (missing && sol_watch_expired(comm, story, watch, awaited))
             return false;
     } while (missing);
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
-        int peer = sol_poll_peer(slots.rank, q);
+        int peer = sol_poll_peer(rank, q);
 #pragma unroll
         for (int v = 0; v < V; v++) {
             uint32_t at = place.at + v * place.step;
-            const char *escape = slots.incoming_escape + ((uint64_t)peer * slot + at) / 2;
-            if (!sol_unescape(comm, story, in[q][v], escape, epoch, peer))
+            const char *escape = sol_source_slot(comm, rank, q) + sol_escape_offset(comm, peer) +
+                                 ticket.shift + at / 2;
+            if (!sol_unescape(comm, story, in[q][v], escape, ticket.epoch, peer))
                 return false;
         }
     }
     return true;
 }
 
-template <int N, int V>
-SOL_GPU_FN void sol_reset(const struct sol_link &comm, const struct sol_slots &slots, unsigned from,
-                          uint32_t bytes, const struct sol_place &place)
+template <int N, int V, bool ALL>
+SOL_GPU_FN void sol_reset(const struct sol_link &comm, const struct sol_ticket &ticket, int rank,
+                          int n, unsigned from, uint32_t bytes, const struct sol_place &place)
 {
-    const uint32_t slot = (uint32_t)comm.slot_bytes;
 #pragma unroll
     for (int q = 0; q < N - 1; q++) {
-        int peer = sol_poll_peer(slots.rank, q);
+        char *slot = sol_source_slot(comm, rank, q);
 #pragma unroll
         for (int v = 0; v < V; v++) {
             uint32_t at = place.at + v * place.step;
-            if (at < bytes && (from >> peer & 1))
-                sol_reset_vector(slots.incoming + (uint64_t)peer * slot + at);
+            if (at < bytes && q < n - 1 && (ALL || (from >> q & 1)))
+                sol_reset_vector(slot + (ticket.shift + at));
         }
     }
 }

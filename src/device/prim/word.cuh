@@ -40,14 +40,6 @@ SOL_GPU_FN struct sol_parcel sol_wrap_vector(struct sol_vector v, uint64_t epoch
     return p;
 }
 
-/* Store it into a peer's slot. */
-SOL_GPU_FN void sol_send_parcel(char *slot, char *escape, const struct sol_parcel &p)
-{
-    if (p.escape != 0)
-        sol_push_word(escape, p.escape);
-    sol_push_vector(slot, p.v);
-}
-
 /* Has it not come yet? */
 SOL_GPU_FN bool sol_vector_missing(struct sol_vector v)
 {
