@@ -114,6 +114,10 @@ SOL_GPU_FN int sol_opaque(int x)
 {
     return x;
 }
+SOL_GPU_FN const char *sol_opaque(const char *x)
+{
+    return x;
+}
 SOL_GPU_FN uint64_t sol_clock_ns(void)
 {
     return emu_clock_ns();

@@ -34,6 +34,8 @@ static void enter(void)
 
 static void leave(void)
 {
+    if (emu.open && !emu.failed)
+        emu_host_looks();
     pthread_mutex_unlock(&emu.lock);
 }
 
@@ -55,6 +57,8 @@ bool emu_open(const struct emu_options *options)
     emu.now_ns = 1000000000;
     emu.open = true;
     emu_report_open();
+    current_device = 0;
+    last_error = cudaSuccess;
     emu_sched_open();
     if (!emu_memory_open()) {
         emu_close();
@@ -679,6 +683,13 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     return cudaGraphDestroy(exec);
+}
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
+{
+    (void)attribute;
+    (void)value;
+    return function != NULL ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function)
