@@ -111,6 +111,7 @@ static void rig_open(rig &r, int nranks, int ndevices, uint64_t staging, uint64_
         CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, k.device));
         int share = (nranks + ndevices - 1) / ndevices;
         k.comm.max_ctas = sms / share;
+        k.comm.ranks_here = share;
         CHECK(cudaMalloc((void **)&k.comm.state, sizeof(struct sol_gpu_state)));
         CHECK(cudaMalloc((void **)&k.comm.staging[i], layout.total));
     }

@@ -169,7 +169,9 @@ void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
     uint64_t full = (bytes + per_cta - 1) / per_cta;
     if (op->ctas == 0 || (uint64_t)op->ctas > full)
         op->ctas = smaller(SOL_GPU_MAX_CTAS, full ? full : 1);
-    int most = most_ctas(comm, comm->nranks == 2 ? 2 : 1); /* as their launch bounds say */
+    /* twice on an SM, as their launch bounds say; but ranks that share a device get SMs of their
+     * own */
+    int most = most_ctas(comm, comm->nranks == 2 && comm->ranks_here <= 1 ? 2 : 1);
     if (op->ctas > most)
         op->ctas = most;
 }
@@ -470,8 +472,8 @@ cudaError_t sol_gpu_exchange(const struct sol_gpu_comm *comm, const struct sol_g
 
 /*
  * The same division of an SM's memory for all kernels: an SM must run empty before it is divided in
- * another way, so kernels of two ranks that share a GPU and wait for each other would otherwise wait
- * for ever where they meet on an SM.
+ * another way, so kernels of two ranks that share a GPU and wait for each other would otherwise
+ * wait for ever where they meet on an SM.
  */
 static cudaError_t load(const void *function)
 {
