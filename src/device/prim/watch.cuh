@@ -13,7 +13,9 @@
 
 #include "device/prim/link.cuh"
 
+#ifndef SOL_WATCH_POLLS /* (the emulator polls less) */
 #define SOL_WATCH_POLLS 512u /* some 0.3 ms */
+#endif
 
 struct sol_watch {
     uint64_t deadline; /* 0: the clock has not been looked at yet */
