@@ -266,6 +266,8 @@ void emu_volatile_write(const void *p, size_t bytes, uintptr_t pc);
 /* Copies and fills in a stream: its slot and knowledge. */
 void emu_stream_access(uint32_t slot, struct emu_clock *known, const void *p, size_t bytes,
                        bool write);
+/* Before the host reads pinned memory by itself: on every return to it. */
+void emu_host_looks(void);
 /* A waiting loop's addresses: forget them, as the thread does something else. */
 void emu_polls_clear(struct emu_thread *t);
 void emu_polls_unlink(struct emu_thread *t);

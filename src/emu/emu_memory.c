@@ -75,6 +75,9 @@ static uint32_t allocation_count, allocation_room;
 static char *arena_top;
 static struct emu_store *stores;
 static uint32_t store_count, store_room, free_store;
+/* Words of host memory with stores under way, for the host to find. */
+static uint64_t *host_words;
+static uint32_t host_count, host_room;
 
 #define BUCKETS 16384
 static struct emu_poll *buckets[BUCKETS];
@@ -119,6 +122,9 @@ void emu_memory_close(void)
     }
     free(stores);
     free(allocations);
+    free(host_words);
+    host_words = NULL;
+    host_count = host_room = 0;
     emu.arena = NULL;
     emu.cells = NULL;
     owners = NULL;
@@ -354,11 +360,15 @@ static void note(emu_event e[2], uint32_t pcs[2], emu_event event, uintptr_t pc)
 static void check_bounds(const void *p, size_t bytes, uintptr_t pc)
 {
     const struct allocation *a = allocation_of(p);
-    if (!a)
-        emu_fail(pc, "access to %zu bytes at %p, in no allocation", bytes, p);
-    else if ((const char *)p + bytes > a->base + a->bytes)
+    if (a && (const char *)p + bytes <= a->base + a->bytes)
+        return;
+    if (!a) /* one just before it? */
+        a = allocation_of((const char *)p - GRAIN);
+    if (a)
         emu_fail(pc, "access to %zu bytes at %s+%#zx, which has %zu bytes", bytes,
                  a->name[0] ? a->name : a->kind, (size_t)((const char *)p - a->base), a->bytes);
+    else
+        emu_fail(pc, "access to %zu bytes at %p, in no allocation", bytes, p);
 }
 
 static void check_written(const struct emu_cell *c, uint8_t mask, const void *p, uintptr_t pc)
@@ -488,6 +498,47 @@ static void send(struct emu_cell *c, volatile uint64_t *word, uint32_t store, co
     *link = store;
     if (count >= 6)
         land(c, word);
+}
+
+static void remember_host_word(uint64_t word)
+{
+    if (host_count == host_room) {
+        uint32_t room = host_room ? host_room * 2 : 64;
+        uint64_t *w = realloc(host_words, room * sizeof(*w));
+        if (!w) {
+            emu_fail(0, "out of memory");
+            return;
+        }
+        host_words = w;
+        host_room = room;
+    }
+    host_words[host_count++] = word;
+}
+
+/* The host looks at its memory, with ordinary loads that the machine cannot see: whatever it has
+ * waited for has landed, and some of the rest, with all that this rests on. */
+void emu_host_looks(void)
+{
+    struct actor host = {0, emu.host_known, 0, true, false};
+    bool again = true;
+    host.id = emu_id_of(EMU_SLOTS_MAX - 1, 0);
+    while (again) {
+        again = false;
+        for (uint32_t i = 0; i < host_count; i++) {
+            volatile uint64_t *word = (void *)(uintptr_t)host_words[i];
+            struct emu_cell *c = cell_of((const void *)word);
+            uint32_t before = c->under_way;
+            host.known = emu.host_known;
+            land_known(c, word, &host);
+            land_some(c, word);
+            if (c->under_way != before && c->landed) {
+                emu_clock_join(&emu.host_known, stores[c->landed].sys);
+                again = true;
+            }
+            if (!c->under_way)
+                host_words[i--] = host_words[--host_count];
+        }
+    }
 }
 
 /* ------------------------------------------------------------- loops that wait */
@@ -762,6 +813,8 @@ static void store(volatile void *p, uint64_t value, int bytes, enum emu_order or
     s->pc = short_pc(pc);
     s->device = t->cta->device->index;
     publish(t, s, order, scope);
+    if (!c->under_way && allocation_of((const void *)p)->device < 0)
+        remember_host_word(at);
     send(c, (volatile uint64_t *)(uintptr_t)at, i, &a);
     note(c->write, c->write_pc, stores[i].event, pc);
     if (c->waited)

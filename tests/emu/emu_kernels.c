@@ -17,9 +17,7 @@
  */
 #include "common/team.h"
 #include "conformance/reference.h"
-#include "device/kernels/launch.h"
-#include "emu/emu.h"
-#include "proto/gpu_lanes.h"
+#include "emu_ranks.h"
 #include "proto/gpu_word.h"
 
 #include <stdio.h>
@@ -57,15 +55,12 @@ struct task {
 struct program {
     int n;
     uint64_t seed, random;
-    struct sol_gpu_comm comm[SOL_GPU_MAX_RANKS];
-    cudaStream_t stream[SOL_GPU_MAX_RANKS];
-    uint32_t *abort_word;
+    struct emu_ranks ranks;
     uint64_t sequence;
     struct task tasks[BATCH];
     int count;
 };
 
-static struct program *explained; /* whose memory emu_explain explains */
 static const char *only;
 static bool verbose, few;
 static uint64_t operations;
@@ -83,84 +78,11 @@ static bool chance(struct program *p, unsigned of)
     return below(p, of) == 0;
 }
 
-/* -------------------------------------------------------------------- the communicator */
-
-/* Whose slot is at an address of a staging memory? */
-static void explain(const void *address, char *text, size_t bytes)
-{
-    const struct program *p = explained;
-    for (int r = 0; p && r < p->n; r++) {
-        const struct sol_gpu_layout *l = &p->comm[r].layout;
-        uint64_t at = (uint64_t)((const char *)address - p->comm[r].staging[r]);
-        if (at >= l->total)
-            continue;
-        if (at >= l->p2p) {
-            uint64_t in = at - l->p2p, source = in / l->p2p_source_bytes;
-            in %= l->p2p_source_bytes;
-            snprintf(text, bytes, "lanes from rank %d, %s, lane %d chunk slot %d", (int)source,
-                     in < l->p2p_escape ? "data" : "escapes",
-                     (int)(in % l->p2p_escape / SOL_GPU_LANE_SLOT / SOL_GPU_LANE_DEPTH),
-                     (int)(in % l->p2p_escape / SOL_GPU_LANE_SLOT % SOL_GPU_LANE_DEPTH));
-        } else if (at >= l->coll) {
-            uint64_t in = (at - l->coll) % l->parity_bytes;
-            bool data = in < l->escape;
-            uint64_t slot = data ? l->slot_bytes : l->slot_bytes / 2;
-            in -= data ? 0 : l->escape;
-            snprintf(text, bytes, "parity %d, slot of rank %d, %s byte %d",
-                     (int)((at - l->coll) / l->parity_bytes), (int)(in / slot),
-                     data ? "data" : "escape", (int)(in % slot));
-        } else if (at >= SOL_GPU_CONTROL_BYTES / 2) {
-            snprintf(text, bytes, "token of rank %d", (int)((at - SOL_GPU_CONTROL_BYTES / 2) / 64));
-        } else {
-            snprintf(text, bytes, "credit of rank %d, lane %d", (int)(at / 8 / SOL_GPU_LANES),
-                     (int)(at / 8 % SOL_GPU_LANES));
-        }
-        return;
-    }
-}
-
+/* Counters as they are after years, too. */
 static bool set_up(struct program *p)
 {
-    struct emu_options options = {.seed = p->seed, .devices = p->n, .sms = 8, .explain = explain};
     static const uint64_t epochs[] = {0, 1, 0x7ffffffeu, 0xfffffffeu, (1ull << 48) - 2};
-    uint64_t epoch = epochs[below(p, 5)];
-    char *staging[SOL_GPU_MAX_RANKS];
-    if (!emu_open(&options))
-        return false;
-    explained = p;
-    for (int r = 0; r < p->n; r++) {
-        struct sol_gpu_comm *c = &p->comm[r];
-        memset(c, 0, sizeof(*c));
-        c->layout = sol_gpu_layout_of(p->n, 1);
-        c->rank = r;
-        c->nranks = p->n;
-        c->timeout_ns = 1000000000;
-        c->max_ctas = 8;
-        cudaSetDevice(r);
-        cudaStreamCreate(&p->stream[r]);
-        cudaMalloc((void **)&staging[r], c->layout.total);
-        cudaMalloc((void **)&c->state, sizeof(*c->state));
-        cudaHostAlloc((void **)&c->error, sizeof(*c->error), cudaHostAllocMapped);
-        cudaMemset(c->error, 0, sizeof(*c->error));
-        if (r == 0) {
-            cudaHostAlloc((void **)&p->abort_word, 4, cudaHostAllocMapped);
-            cudaMemset(p->abort_word, 0, 4);
-        }
-        c->abort_word = p->abort_word;
-        emu_name(staging[r], "staging of rank %d", r);
-        emu_name(c->state, "state of rank %d", r);
-        emu_name(c->error, "error record of rank %d", r);
-    }
-    for (int r = 0; r < p->n; r++)
-        memcpy(p->comm[r].staging, staging, sizeof(staging));
-    for (int r = 0; r < p->n; r++) {
-        cudaSetDevice(r);
-        if (sol_gpu_init(&p->comm[r], epoch, p->stream[r]) != cudaSuccess)
-            return false;
-    }
-    for (int r = 0; r < p->n; r++)
-        cudaStreamSynchronize(p->stream[r]);
-    return !emu_failed();
+    return emu_ranks_open(&p->ranks, p->n, p->seed, epochs[below(p, 5)], false);
 }
 
 /* ---------------------------------------------------------------------- what to do */
@@ -187,7 +109,7 @@ static const struct {
 /* Bytes, near a boundary that matters. */
 static size_t draw_bytes(struct program *p)
 {
-    const size_t slot = p->comm[0].layout.slot_bytes, n = (size_t)p->n;
+    const size_t slot = p->ranks.comm[0].layout.slot_bytes, n = (size_t)p->n;
     size_t near;
     switch (below(p, 12)) {
     case 0:
@@ -225,7 +147,7 @@ static size_t draw_bytes(struct program *p)
 
 static void draw_algorithm(struct program *p, struct task *t, size_t block)
 {
-    const size_t slot = p->comm[0].layout.slot_bytes;
+    const size_t slot = p->ranks.comm[0].layout.slot_bytes;
     struct sol_gpu_op *op = &t->op;
     bool reducer = op->func == SOL_FUNC_ALL_REDUCE || op->func == SOL_FUNC_REDUCE_SCATTER ||
                    op->func == SOL_FUNC_REDUCE;
@@ -380,11 +302,11 @@ static void make_buffers(struct program *p, struct task *t, int r)
         emu_name(b->send_block, "input of rank %d", r);
     b->sent = malloc(b->send_bytes + 1);
     fill(p, t, r, b->sent, b->send_bytes);
-    cudaMemcpyAsync(b->send, b->sent, b->send_bytes, cudaMemcpyDefault, p->stream[r]);
+    cudaMemcpyAsync(b->send, b->sent, b->send_bytes, cudaMemcpyDefault, p->ranks.stream[r]);
     ref_scalar(b->scalar_value, t->op.dtype, t->seed, r);
     if (t->op.scalar_on_device) {
         cudaMalloc(&b->scalar, 8);
-        cudaMemcpyAsync(b->scalar, b->scalar_value, 8, cudaMemcpyDefault, p->stream[r]);
+        cudaMemcpyAsync(b->scalar, b->scalar_value, 8, cudaMemcpyDefault, p->ranks.stream[r]);
     }
 }
 
@@ -422,7 +344,7 @@ static cudaError_t launch_messages(struct program *p, struct task *t, int r)
             in += t->pair[o][r];
         }
     }
-    return sol_gpu_exchange(&p->comm[r], &t->op, &m, p->stream[r]);
+    return sol_gpu_exchange(&p->ranks.comm[r], &t->op, &m, p->ranks.stream[r]);
 }
 
 static cudaError_t launch(struct program *p, struct task *t, int r)
@@ -444,7 +366,7 @@ static cudaError_t launch(struct program *p, struct task *t, int r)
         op.threads = 32 * (1 + (int)below(p, 4));
         op.vectors = 1 << below(p, 3);
     }
-    return sol_gpu_launch(&p->comm[r], &op, p->stream[r]);
+    return sol_gpu_launch(&p->ranks.comm[r], &op, p->ranks.stream[r]);
 }
 
 /* ------------------------------------------------------------------------- results */
@@ -615,7 +537,7 @@ static bool run_batch(struct program *p, unsigned number)
         }
     }
     for (int r = 0; r < p->n && good; r++)
-        good = cudaStreamSynchronize(p->stream[r]) == cudaSuccess;
+        good = cudaStreamSynchronize(p->ranks.stream[r]) == cudaSuccess;
     if (!good) {
         tell(p);
         return false;

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * emu_ranks.c: see emu_ranks.h.
+ */
+#include "emu_ranks.h"
+
+#include "proto/gpu_lanes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct emu_ranks *explained; /* whose memory explain() explains */
+
+/* Whose slot is at an address of a staging memory? */
+static void explain(const void *address, char *text, size_t bytes)
+{
+    const struct emu_ranks *p = explained;
+    for (int r = 0; p && r < p->n; r++) {
+        const struct sol_gpu_layout *l = &p->comm[r].layout;
+        uint64_t at = (uint64_t)((const char *)address - p->comm[r].staging[r]);
+        if (at >= l->total)
+            continue;
+        if (at >= l->p2p) {
+            uint64_t in = at - l->p2p, source = in / l->p2p_source_bytes;
+            in %= l->p2p_source_bytes;
+            snprintf(text, bytes, "lanes from rank %d, %s, lane %d chunk slot %d", (int)source,
+                     in < l->p2p_escape ? "data" : "escapes",
+                     (int)(in % l->p2p_escape / SOL_GPU_LANE_SLOT / SOL_GPU_LANE_DEPTH),
+                     (int)(in % l->p2p_escape / SOL_GPU_LANE_SLOT % SOL_GPU_LANE_DEPTH));
+        } else if (at >= l->coll) {
+            uint64_t in = (at - l->coll) % l->parity_bytes;
+            bool data = in < l->escape;
+            uint64_t slot = data ? l->slot_bytes : l->slot_bytes / 2;
+            in -= data ? 0 : l->escape;
+            snprintf(text, bytes, "parity %d, slot of rank %d, %s byte %d",
+                     (int)((at - l->coll) / l->parity_bytes), (int)(in / slot),
+                     data ? "data" : "escape", (int)(in % slot));
+        } else if (at >= SOL_GPU_CONTROL_BYTES / 2) {
+            snprintf(text, bytes, "token of rank %d", (int)((at - SOL_GPU_CONTROL_BYTES / 2) / 64));
+        } else {
+            snprintf(text, bytes, "credit of rank %d, lane %d", (int)(at / 8 / SOL_GPU_LANES),
+                     (int)(at / 8 % SOL_GPU_LANES));
+        }
+        return;
+    }
+}
+
+static void make_rank(struct emu_ranks *p, int r, char **staging)
+{
+    struct sol_gpu_comm *c = &p->comm[r];
+    c->layout = sol_gpu_layout_of(p->n, 1);
+    c->rank = r;
+    c->nranks = p->n;
+    c->timeout_ns = EMU_RANKS_TIMEOUT_NS;
+    c->max_ctas = 8;
+    cudaSetDevice(r);
+    cudaStreamCreate(&p->stream[r]);
+    cudaMalloc((void **)staging, c->layout.total);
+    cudaMalloc((void **)&c->state, sizeof(*c->state));
+    cudaHostAlloc((void **)&c->error, sizeof(*c->error), cudaHostAllocMapped);
+    cudaMemset(c->error, 0, sizeof(*c->error));
+    c->abort_word = p->abort_word;
+    emu_name(*staging, "staging of rank %d", r);
+    emu_name(c->state, "state of rank %d", r);
+    emu_name(c->error, "error record of rank %d", r);
+}
+
+bool emu_ranks_open(struct emu_ranks *p, int n, uint64_t seed, uint64_t epoch, bool time_passes)
+{
+    struct emu_options options = {
+        .seed = seed, .devices = n, .sms = 8, .time_passes = time_passes, .explain = explain};
+    char *staging[SOL_GPU_MAX_RANKS];
+    memset(p, 0, sizeof(*p));
+    p->n = n;
+    if (!emu_open(&options))
+        return false;
+    explained = p;
+    cudaHostAlloc((void **)&p->abort_word, 4, cudaHostAllocMapped);
+    cudaMemset(p->abort_word, 0, 4);
+    for (int r = 0; r < n; r++)
+        make_rank(p, r, &staging[r]);
+    for (int r = 0; r < n; r++)
+        memcpy(p->comm[r].staging, staging, (size_t)n * sizeof(*staging));
+    for (int r = 0; r < n; r++) {
+        cudaSetDevice(r);
+        if (sol_gpu_init(&p->comm[r], epoch, p->stream[r]) != cudaSuccess)
+            return false;
+    }
+    for (int r = 0; r < n; r++)
+        cudaStreamSynchronize(p->stream[r]);
+    return !emu_failed();
+}
