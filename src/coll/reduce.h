@@ -35,7 +35,7 @@ const char *sol_isa_name(sol_isa isa);
 
 /* Never NULL for valid dtype and op (op < SOL_REDOP_COUNT) and a usable isa. Look up once, keep. */
 sol_reduce_fn sol_reduce_for(sol_isa isa, sol_dtype_t dtype, sol_redop_t op);
-/* The same function without its look at the floating-point mode, which costs some 4 ns: for a
+/* The same function without its look at the floating-point mode, which costs some 5 ns: for a
  * caller that called sol_fp_enter (coll/fpmode.h) before, best while it waited anyway, and calls
  * sol_fp_leave when it has done with all its reductions. */
 sol_reduce_fn sol_reduce_bare_for(sol_isa isa, sol_dtype_t dtype, sol_redop_t op);
