@@ -27,6 +27,7 @@ test:
 
 bench:
 	@scripts/install-deps.sh bench
+	@[ ! -f build/release/CMakeCache.txt ] || cmake build/release >/dev/null # (MPI may be new)
 	@$(MAKE) --no-print-directory all
 	@bench/run.sh
 

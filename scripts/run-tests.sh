@@ -34,14 +34,24 @@ count() { # count LOG CODE: sets passed, failed, skipped
     fi
 }
 
+cpu_seconds() { # of all children that have ended
+    local stat
+    stat=$(cat /proc/$$/stat)
+    # shellcheck disable=SC2086 # words on purpose
+    set -- ${stat##*) }
+    echo $(((${14} + ${15}) / $(getconf CLK_TCK)))
+}
+
 step() { # step NAME SECONDS COMMAND...
-    local name=$1 limit=$2 log=$logs/$1.log begin=$SECONDS code
+    local name=$1 limit=$2 log=$logs/$1.log begin=$SECONDS code cpu
     shift 2
     if [ ${#selected[@]} -gt 0 ] && ! printf '%s\n' "${selected[@]}" | grep -qxF -- "$name"; then
         return 0
     fi
+    cpu=$(cpu_seconds)
     timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null
     code=$?
+    cpu=$(($(cpu_seconds) - cpu))
     count "$log" $code
     total_passed=$((total_passed + passed))
     total_failed=$((total_failed + failed))
@@ -49,8 +59,8 @@ step() { # step NAME SECONDS COMMAND...
     local verdict=ok
     [ "$failed" -eq 0 ] || verdict=FAILED
     [ "$verdict" != ok ] || [ "$passed" -gt 0 ] || verdict=skipped
-    printf '%-8s %-24s %4d s   %s ok, %s bad, %s skipped\n' "$verdict" "$name" \
-        $((SECONDS - begin)) "$passed" "$failed" "$skipped"
+    printf '%-8s %-20s %4d s %4d cpu s   %s ok, %s bad, %s skipped\n' "$verdict" "$name" \
+        $((SECONDS - begin)) "$cpu" "$passed" "$failed" "$skipped"
     if [ "$failed" -gt 0 ]; then
         [ $code -ne 124 ] || echo "    (killed after $limit s)"
         grep -vE '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 40 | sed 's/^/    /'
@@ -78,8 +88,13 @@ unit() { # unit BUILD: every unit test program, each under its own limit
     done
     return $status
 }
+
+emulator() { # emulator BUILD: the kernels of GPU ranks, without a GPU
+    [ -x "$1/tests/emu_kernels" ] || return 77
+    "$1/tests/emu_litmus" && "$1/tests/emu_faults" && "$1/tests/emu_kernels" --quick
+}
 export jobs
-export -f build unit
+export -f build unit emulator
 
 run() { step "$1" "$2" bash -c "$3"; }
 # The sanitizers' findings are failures, also in ranks that are child processes.
@@ -109,6 +124,8 @@ run lint-tidy 400 'scripts/lint.sh tidy'
 run lint-cppcheck 300 'scripts/lint.sh cppcheck'
 run abi 60 'tests/abi/exports.sh build/gcc build/clang'
 run headers 60 'tests/lint/headers.sh'
+run faults-tsan 100 'build/tsan/tests/faults threads'
+run emulator 400 'emulator build/gcc'
 run proofs 300 'proofs/run.sh'
 run layering 30 'tests/lint/layering.sh'
 run house 30 'tests/lint/house.sh'
