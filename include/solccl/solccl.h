@@ -101,8 +101,8 @@ typedef enum sol_dtype {
     SOL_UINT32 = 3,
     SOL_INT64 = 4,
     SOL_UINT64 = 5,
-    SOL_FLOAT16 = 6,     /**< IEEE binary16 */
-    SOL_BFLOAT16 = 7,    /**< the high half of an IEEE binary32 */
+    SOL_FLOAT16 = 6,  /**< IEEE binary16 */
+    SOL_BFLOAT16 = 7, /**< the high half of an IEEE binary32 */
     SOL_FLOAT32 = 8,
     SOL_FLOAT64 = 9,
     SOL_FLOAT8_E4M3 = 10, /**< OCP E4M3: no infinity, largest 448 */
@@ -184,9 +184,9 @@ typedef struct sol_comm_config {
     int check;                  /**< SOLCCL_CHECK: 1 compares operation, count, type and op on
                                      every call and says who differs (CPU ranks always do) */
     int reserved0;
-    size_t staging_bytes;       /**< SOLCCL_STAGING_BYTES; shared memory per rank; 0: chosen by
-                                     rank count, at most 8 MiB for 8 ranks */
-    const char *name;           /**< shown in errors and logs; copied; may be NULL */
+    size_t staging_bytes; /**< SOLCCL_STAGING_BYTES; shared memory per rank; 0: chosen by
+                               rank count, at most 8 MiB for 8 ranks */
+    const char *name;     /**< shown in errors and logs; copied; may be NULL */
 } sol_comm_config_t;
 
 #define SOL_COMM_CONFIG_INIT                                                                       \
@@ -264,14 +264,14 @@ SOL_API sol_status_t sol_comm_abort(sol_comm_t comm);
 
 /** Facts about a communicator, for sol_comm_query. Set `size` first; fields are only added. */
 typedef struct sol_comm_info {
-    size_t size;               /**< in: sizeof(sol_comm_info_t) of the caller */
+    size_t size; /**< in: sizeof(sol_comm_info_t) of the caller */
     int rank;
     int nranks;
     sol_backend_kind_t backend; /**< never AUTO */
-    int device;                /**< CUDA device ordinal of this rank, or -1 */
-    uint64_t sequence;         /**< operations called so far on this rank */
-    size_t shared_bytes;       /**< shared or symmetric memory of this rank held by the library */
-    int oversubscribed;        /**< 1: more CPU ranks than CPUs they may use */
+    int device;                 /**< CUDA device ordinal of this rank, or -1 */
+    uint64_t sequence;          /**< operations called so far on this rank */
+    size_t shared_bytes;        /**< shared or symmetric memory of this rank held by the library */
+    int oversubscribed;         /**< 1: more CPU ranks than CPUs they may use */
     int reserved0;
 } sol_comm_info_t;
 
@@ -393,9 +393,8 @@ SOL_API sol_status_t sol_broadcast(const void *sendbuf, void *recvbuf, size_t co
  * Root gets the reduction. sendbuf: `count` elements; recvbuf: `count` on root,
  * ignored elsewhere. In place: sendbuf == recvbuf (on root).
  */
-SOL_API sol_status_t sol_reduce(const void *sendbuf, void *recvbuf, size_t count,
-                                sol_dtype_t dtype, sol_redop_t op, int root, sol_comm_t comm,
-                                void *stream);
+SOL_API sol_status_t sol_reduce(const void *sendbuf, void *recvbuf, size_t count, sol_dtype_t dtype,
+                                sol_redop_t op, int root, sol_comm_t comm, void *stream);
 
 /**
  * Block p of rank r's sendbuf becomes block r of rank p's recvbuf. Both:
@@ -493,8 +492,8 @@ SOL_API const char *sol_func_name(sol_func_t func);
  * plan takes for this call on `comm`, with which resources, and why. `count` is
  * the count argument of the function. Local; moves nothing. Errors: ARGUMENT.
  */
-SOL_API sol_status_t sol_explain(sol_comm_t comm, sol_func_t func, size_t count,
-                                 sol_dtype_t dtype, sol_redop_t op, char *text, size_t bytes);
+SOL_API sol_status_t sol_explain(sol_comm_t comm, sol_func_t func, size_t count, sol_dtype_t dtype,
+                                 sol_redop_t op, char *text, size_t bytes);
 
 /**
  * Write into `text` what this machine offers: CPUs, instruction sets, shared

@@ -172,10 +172,11 @@ sol_status_t sol_shm_mem_free(sol_comm_t comm, void *memory)
             return SOL_OK;
         }
     }
-    return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                          "sol_mem_free: memory (%p) is not from sol_mem_alloc on this communicator, or "
-                          "was freed already",
-                          memory);
+    return sol_comm_error(
+        comm, SOL_ERR_ARGUMENT,
+        "sol_mem_free: memory (%p) is not from sol_mem_alloc on this communicator, or "
+        "was freed already",
+        memory);
 }
 
 void sol_shm_windows_close(sol_shm_t *s)

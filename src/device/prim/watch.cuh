@@ -13,7 +13,7 @@
 
 #include "device/prim/link.cuh"
 
-#ifndef SOL_WATCH_POLLS /* (the emulator polls less) */
+#ifndef SOL_WATCH_POLLS      /* (the emulator polls less) */
 #define SOL_WATCH_POLLS 512u /* some 0.3 ms */
 #endif
 
