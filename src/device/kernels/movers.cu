@@ -45,7 +45,8 @@ struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key)
 cudaError_t sol_gpu_init(const struct sol_gpu_comm *comm, uint64_t epoch, cudaStream_t stream)
 {
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(128);
+    uint64_t ctas = comm->layout.total >> 16; /* at least 8 vectors for each thread */
+    config.gridDim = dim3(ctas < 1 ? 1 : ctas > 128 ? 128 : (unsigned)ctas);
     config.blockDim = dim3(512);
     config.stream = stream;
     cudaError_t error = cudaLaunchKernelEx(&config, sol_init_kernel, *comm);
