@@ -45,6 +45,7 @@ cppcheck_all() {
         cppcheck --quiet --std=c11 --language=c --enable=warning,portability,performance \
             --inline-suppr --suppress=missingIncludeSystem --suppress=unusedStructMember \
             --error-exitcode=1 -j "$(nproc)" -Iinclude -Isrc -Itests -D__x86_64__ -D__GNUC__=12 \
+            -D__AVX2__ -D__F16C__ -D__AVX512F__ -D__AVX512BW__ -D__AVX512VL__ -D__AVX512DQ__ \
             --file-list=-
 }
 

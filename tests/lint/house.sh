@@ -30,7 +30,7 @@ empty "two source files of one name" "$(sources 'src/*.c' 'src/*.h' 'src/*.cu' '
 empty "lines over 100 columns" "$(echo "$code" | xargs -r grep -nE '^.{101,}$')"
 empty "unfinished work" "$(echo "$code" | xargs -r grep -nE '\b(TODO|FIXME|XXX)\b')"
 empty "links in docs that lead nowhere" "$(sources '*.md' | while read -r f; do
-    grep -oE '\]\([^)#: ]+' "$f" | sed 's/^](//' | while read -r link; do
+    grep -oE '\]\([^)# ]+' "$f" | sed 's/^](//' | grep -v '://' | while read -r link; do
         [ -e "$(dirname "$f")/$link" ] || echo "$f: $link"
     done
 done)"
