@@ -115,9 +115,9 @@ SOL_GPU_BOTH uint64_t sol_gpu_token_offset(int sender)
 
 /* Protocol state of one rank, in its device memory. Only its own kernels touch it. */
 struct sol_gpu_state {
-    /* read by every CTA beside its input, in one 16-byte load */
-    uint64_t ticks;   /* SOL_GPU_TICKS for every collective; see gpu_epoch.h */
-    uint64_t dead;    /* not 0: a wait expired or was aborted; kernels return at once */
+    /* read by every CTA beside its input */
+    uint64_t ticks; /* SOL_GPU_TICKS for every collective; see gpu_epoch.h */
+    uint64_t dead;  /* not 0: a wait expired or was aborted; kernels give up in their first wait */
     uint32_t claimed; /* the one thread that writes the error record */
     uint32_t reserved[11];
     /* numbers of chunks, per peer and lane; see lanes.cuh */

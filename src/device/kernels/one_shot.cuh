@@ -97,8 +97,6 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2
             sol_load_own<EXACT, V>(own_at, args.bytes, place, own);
         if (!left)
             ticket = sol_take_ticket(comm);
-        if (ticket.dead)
-            return;
         if (!hot) {
             uint64_t scalar =
                 tail.scalar_pointer ? sol_load_scalar<D>(tail.scalar_pointer) : tail.scalar;

@@ -74,8 +74,6 @@ __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2
             sol_load_own<EXACT, V>(args.own, args.bytes, place, own);
         if (!left)
             ticket = sol_take_ticket(comm);
-        if (ticket.dead)
-            return;
         if (!EXACT) {
 #pragma unroll 1
             for (int k = 0; k < n; k++) { /* the last is this rank itself */
@@ -115,8 +113,6 @@ __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2
     }
     if (!left) { /* barrier */
         ticket = sol_take_ticket(comm);
-        if (ticket.dead)
-            return;
         sol_send_tokens(comm, ticket, all);
         sol_leave_ticket(comm);
     }

@@ -66,8 +66,6 @@ __global__ void __launch_bounds__(256, 1)
         }
         if (!left)
             ticket = sol_take_ticket(comm);
-        if (ticket.dead)
-            return;
         if (hot) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)

@@ -12,18 +12,17 @@
 struct sol_ticket {
     uint64_t epoch;
     uint32_t shift; /* bytes to this epoch's parity */
-    bool dead;      /* the communicator has failed: move nothing */
 };
 
-/* One load. Write it after those of the input: what is computed from it then waits for no more than
- * they do. Strong, because other CTAs add to the ticks meanwhile. */
+/*
+ * One load. Write it after those of the input: what is computed from it then waits for no more than
+ * they do. Strong, because other CTAs add to the ticks meanwhile. Whether the communicator is dead
+ * is not asked here: a kernel on a dead one finds out in its first wait.
+ */
 SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_link &comm)
 {
-    struct sol_vector v = sol_poll_vector(&comm.state->ticks);
-    struct sol_ticket t;
-    t.epoch = v.a / SOL_GPU_TICKS;
-    t.shift = t.epoch & 1 ? comm.parity_step : 0;
-    t.dead = v.b != 0;
+    uint64_t ticks = sol_poll_word(&comm.state->ticks);
+    struct sol_ticket t = {ticks / SOL_GPU_TICKS, ticks & SOL_GPU_TICKS ? comm.parity_step : 0};
     return t;
 }
 

@@ -247,6 +247,20 @@ SOL_GPU_FN uint32_t sol_bf16x2_from_f32(float low, float high)
     return r;
 }
 
+/* Two sums, each rounded once from the exact value. In bf16 as a + b * 1, which older GPUs have. */
+SOL_GPU_FN uint32_t sol_add_bf16x2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(b), "r"(0x3f803f80u), "r"(a));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_add_f16x2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
 #if __CUDA_ARCH__ >= 890
 #define SOL_HAS_FP8 1
 /* Two fp8 to two fp16 (exact), and two floats to two fp8, saturating. */

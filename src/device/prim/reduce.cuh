@@ -379,6 +379,63 @@ SOL_GPU_FN struct sol_vector sol_finish(int op, struct sol_lanes<D> &acc, int nr
     return sol_pack<D>(acc);
 }
 
+/* --- the sum of two, for the kernels that have no instruction to spare ---------------------------
+ */
+
+/*
+ * The same bits as unpack, combine, pack. For 16-bit types the sum is rounded to 16 bits at once:
+ * rounding it to fp32 first changes nothing, since fp32 has at least twice their digits and two.
+ * NaNs are looked for after the fact and mended in a branch that is never taken in practice.
+ */
+template <int D> SOL_GPU_FN uint32_t sol_sum_u32(uint32_t a, uint32_t b)
+{
+    if constexpr (D == SOL_BFLOAT16)
+        return sol_add_bf16x2(a, b);
+    else if constexpr (D == SOL_FLOAT16)
+        return sol_add_f16x2(a, b);
+    else
+        return sol_bits_f32(sol_add_f32(sol_f32_bits(a), sol_f32_bits(b)));
+}
+
+/* Has bits at the top of a lane that is NaN; other bits mean nothing. */
+template <int D> SOL_GPU_FN uint32_t sol_nan_marks(uint32_t w)
+{
+    if constexpr (D == SOL_BFLOAT16)
+        return (w & 0x7fff7fffu) + 0x007f007fu;
+    else if constexpr (D == SOL_FLOAT16)
+        return (w & 0x7fff7fffu) + 0x03ff03ffu;
+    else
+        return (w & 0x7fffffffu) + 0x007fffffu;
+}
+
+template <int D> SOL_GPU_FN uint32_t sol_canonical_u32(uint32_t w)
+{
+    if constexpr (D == SOL_FLOAT32)
+        return sol_nan_marks<D>(w) >> 31 ? 0x7fc00000u : w;
+    const uint32_t nan = D == SOL_BFLOAT16 ? 0x7fc0 : 0x7e00, marks = sol_nan_marks<D>(w);
+    w = marks >> 15 & 1 ? (w & 0xffff0000u) | nan : w;
+    return marks >> 31 ? (w & 0xffffu) | nan << 16 : w;
+}
+
+template <int D>
+SOL_GPU_FN struct sol_vector sol_sum_of_two(struct sol_vector x, struct sol_vector y)
+{
+    uint32_t r0 = sol_sum_u32<D>((uint32_t)x.a, (uint32_t)y.a);
+    uint32_t r1 = sol_sum_u32<D>((uint32_t)(x.a >> 32), (uint32_t)(y.a >> 32));
+    uint32_t r2 = sol_sum_u32<D>((uint32_t)x.b, (uint32_t)y.b);
+    uint32_t r3 = sol_sum_u32<D>((uint32_t)(x.b >> 32), (uint32_t)(y.b >> 32));
+    uint32_t marks =
+        sol_nan_marks<D>(r0) | sol_nan_marks<D>(r1) | sol_nan_marks<D>(r2) | sol_nan_marks<D>(r3);
+    if (__builtin_expect((marks & (D == SOL_FLOAT32 ? 0x80000000u : 0x80008000u)) != 0, 0)) {
+        r0 = sol_canonical_u32<D>(r0);
+        r1 = sol_canonical_u32<D>(r1);
+        r2 = sol_canonical_u32<D>(r2);
+        r3 = sol_canonical_u32<D>(r3);
+    }
+    struct sol_vector sum = {r0 | (uint64_t)r1 << 32, r2 | (uint64_t)r3 << 32};
+    return sum;
+}
+
 /* A scalar of type D in device memory, as sol_scale takes it. */
 template <int D> SOL_GPU_FN uint64_t sol_load_scalar(const void *p)
 {

@@ -6,7 +6,7 @@
  * looks at the clock, at the host's abort word and at this rank's own `dead`
  * word. A wait that is satisfied sooner executes one addition and one test for
  * it. The first thread to give up writes the error record; the others see
- * `dead` and follow. Kernels launched afterwards see it too and return at once.
+ * `dead` and follow. Kernels launched afterwards see it in their first wait.
  */
 #ifndef SOL_DEVICE_PRIM_WATCH_CUH
 #define SOL_DEVICE_PRIM_WATCH_CUH
