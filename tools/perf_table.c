@@ -121,11 +121,13 @@ static bool first_of_kind(const perf_rows_t *rows, size_t index)
 
 void perf_table_summary(FILE *file, const perf_rows_t *rows)
 {
-    char size[32];
+    char size[32], peers[1][32];
     size_t i;
 
-    fprintf(file,
-            "#\n# Summary: the better peer's p50 over solccl's (above 1: solccl is faster)\n");
+    fprintf(file, "#\n# Summary%s\n",
+            perf_rows_peers(rows, peers, 1)
+                ? ": the better peer's p50 over solccl's (above 1: solccl is faster)"
+                : "");
     fprintf(file, "# %-15s %-11s %7s %9s %9s %9s  %-11s %s\n", "", "", "points", "least", "mean",
             "most", "least at", "x bound to 4K");
     for (i = 0; i < rows->count; i++) {

@@ -7,10 +7,10 @@
  * fresh secret of 64 hexadecimal digits, the same for all: who has it can join).
  *
  * What it promises: when one rank fails, the others are ended and the first
- * failing status is returned; signals are passed on; nothing that the ranks
- * started outlives it, even if it is killed itself (ranks die with it:
- * PR_SET_PDEATHSIG; what they leave behind is adopted and ended:
- * PR_SET_CHILD_SUBREAPER). It never waits longer than --timeout allows.
+ * failing status is returned; signals are passed on; what ranks leave behind
+ * when they end is adopted (PR_SET_CHILD_SUBREAPER) and ended too; ranks die with
+ * it even if it is killed itself (PR_SET_PDEATHSIG; children of theirs may then
+ * live on). It never waits longer than --timeout allows.
  */
 #include "tool.h"
 
