@@ -24,6 +24,8 @@
  *  - A line is valid for C exactly when its seq half equals the number C expects and its sig half
  *    is not 0. The tag is stored after the payload (release) and loaded before it (acquire), so a
  *    valid tag implies a whole payload; 8-byte stores are single on every supported machine.
+ *  - P's release of line s covers all its earlier lines: C may wait for the last of several only.
+ *    (It should: a line polled before it is written goes back and forth between the caches.)
  *  - C learns of a peer that does something else from the same load: right seq, other sig.
  *
  * Wrap-around. A slot holds, before line s arrives, either line s - n or the zeroes of fresh
@@ -150,16 +152,19 @@ static inline void sol_line_warm(const sol_line_out_t *out, uint32_t ahead)
     __builtin_prefetch(&out->ring[(out->next + ahead) & out->mask], 1, 3);
 }
 
-/* Is the next line there? *tag is what its slot holds. */
-static inline sol_line_state sol_line_peek(const sol_line_in_t *in, uint32_t sig, uint64_t *tag)
+/* Is the line `ahead` of the next one there (0: the next itself)? *tag is what its slot holds. As
+ * the producer writes in order, a valid line means that all before it are whole too. */
+static inline sol_line_state sol_line_peek(const sol_line_in_t *in, uint32_t ahead, uint32_t sig,
+                                           uint64_t *tag)
 {
-    const sol_line_t *line = &in->ring[in->next & in->mask];
+    uint32_t seq = in->next + ahead;
+    const sol_line_t *line = &in->ring[seq & in->mask];
     /* acquire: pairs with the release in sol_line_push. */
     *tag = atomic_load_explicit(&line->tag, memory_order_acquire);
-    if (*tag == sol_line_tag(in->next, sig)) {
+    if (SOL_LIKELY(*tag == sol_line_tag(seq, sig))) {
         return SOL_LINE_VALID;
     }
-    if ((uint32_t)(*tag >> 32) == in->next && (uint32_t)*tag != 0) {
+    if ((uint32_t)(*tag >> 32) == seq && (uint32_t)*tag != 0) {
         return SOL_LINE_OTHER;
     }
     return SOL_LINE_EMPTY;
@@ -171,8 +176,32 @@ static inline const unsigned char *sol_line_payload(const sol_line_in_t *in)
     return in->ring[in->next & in->mask].payload;
 }
 
+/* Begin to bring the next `count` lines here. */
+static inline void sol_line_fetch(const sol_line_in_t *in, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        __builtin_prefetch(&in->ring[(in->next + i) & in->mask], 0, 3);
+    }
+}
+
 static inline void sol_line_pop(sol_line_in_t *in)
 {
+    in->next++;
+}
+
+/* Payloads of `count` whole lines, then of one with `last` bytes, to dst; pops them all. The last
+ * one was found valid. */
+static inline void sol_line_unpack(sol_line_in_t *in, unsigned char *dst, uint32_t count,
+                                   size_t last)
+{
+    for (; count > 0; count--, dst += SOL_LINE_PAYLOAD) {
+        const unsigned char *payload = sol_line_payload(in);
+        memcpy(dst, payload, 32);
+        memcpy(dst + 32, payload + 32, 16);
+        memcpy(dst + 48, payload + 48, 8);
+        in->next++;
+    }
+    sol_line_copy(dst, sol_line_payload(in), last);
     in->next++;
 }
 

@@ -40,7 +40,6 @@ typedef struct sol_staging {
     unsigned char *base;
     size_t slot_bytes;
     unsigned count; /* slots */
-    unsigned hint;  /* where to look first */
     uint64_t next;  /* number of the next chunk */
     struct {
         uint64_t chunk;
@@ -71,16 +70,16 @@ static inline uint64_t sol_staging_pending(sol_staging_t *staging, unsigned slot
     return pending;
 }
 
-/* A free slot, or -1; then *pending is the set of readers that hold them. */
+/* The first free slot (few slots, used again and again, stay in the cache), or -1; then *pending is
+ * the set of readers that hold them. */
 static inline int sol_staging_find(sol_staging_t *staging, const _Atomic uint64_t *const *done,
                                    uint64_t *pending)
 {
     *pending = 0;
     for (unsigned i = 0; i < staging->count; i++) {
-        unsigned slot = (staging->hint + i) % staging->count;
-        uint64_t readers = sol_staging_pending(staging, slot, done);
+        uint64_t readers = sol_staging_pending(staging, i, done);
         if (readers == 0) {
-            return (int)slot;
+            return (int)i;
         }
         *pending |= readers;
     }
@@ -105,7 +104,6 @@ static inline uint64_t sol_staging_take(sol_staging_t *staging, int slot, uint64
 {
     staging->slots[slot].chunk = staging->next;
     staging->slots[slot].readers = readers;
-    staging->hint = (unsigned)slot + 1;
     return staging->next++;
 }
 

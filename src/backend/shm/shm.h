@@ -136,14 +136,16 @@ typedef struct sol_shm_window {
 
 /* Switches between protocols; shm_plan.c says how each was chosen. */
 typedef struct sol_shm_limits {
-    size_t line;      /* largest message of a pair that goes by lines */
-    size_t one_shot;  /* largest all_reduce where each rank pushes everything to each (bytes) */
-    size_t two_shot;  /* largest all_reduce over lines in two steps */
-    size_t vm_read;   /* smallest transfer for which process_vm_readv is taken */
-    size_t vm_reduce; /* the same for reductions (bytes of one share) */
-    size_t round;     /* bytes of a share in one round of a shared-out reduction */
-    size_t piece;     /* bytes that a direct read moves between two looks at its owner */
-    size_t stream;    /* results beyond this pass by the cache */
+    size_t xc, xo;
+    size_t line;       /* largest message of a pair that goes by lines */
+    size_t one_shot;   /* largest all_reduce where each rank pushes everything to each (bytes) */
+    size_t two_shot;   /* largest all_reduce over lines in two steps */
+    size_t vm_read;    /* smallest transfer for which process_vm_readv is taken */
+    size_t vm_scatter; /* the same for reduce_scatter (bytes of one block) */
+    size_t vm_reduce;  /* and for all_reduce and reduce (bytes of one share) */
+    size_t round;      /* bytes of a share in one round of a shared-out reduction */
+    size_t piece;      /* bytes that a direct read moves between two looks at its owner */
+    size_t stream;     /* results beyond this pass by the cache */
 } sol_shm_limits_t;
 
 typedef struct sol_shm {
@@ -244,17 +246,17 @@ static inline void sol_shm_ring(sol_shm_t *s, sol_shm_peer_t *peer)
     }
 }
 
-/* Wait for the next line from `rank`. */
-sol_status_t sol_shm_await_line_slow(sol_shm_t *s, int rank, uint32_t sig);
-static inline sol_status_t sol_shm_await_line(sol_shm_t *s, int rank, uint32_t sig)
+/* Wait for the line `ahead` of the next one from `rank`, and so for all before it. */
+sol_status_t sol_shm_await_line_slow(sol_shm_t *s, int rank, uint32_t ahead, uint32_t sig);
+static inline sol_status_t sol_shm_await_line(sol_shm_t *s, int rank, uint32_t ahead, uint32_t sig)
 {
     uint64_t tag;
     for (uint32_t polls = 0; polls < 64; polls++) {
-        if (SOL_LIKELY(sol_line_peek(&s->peers[rank].in, sig, &tag) == SOL_LINE_VALID)) {
+        if (SOL_LIKELY(sol_line_peek(&s->peers[rank].in, ahead, sig, &tag) == SOL_LINE_VALID)) {
             return SOL_OK;
         }
     }
-    return sol_shm_await_line_slow(s, rank, sig);
+    return sol_shm_await_line_slow(s, rank, ahead, sig);
 }
 /* Wait for room for `lines` to `rank`. */
 sol_status_t sol_shm_await_room_slow(sol_shm_t *s, int rank, uint32_t lines);

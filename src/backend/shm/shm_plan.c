@@ -12,7 +12,8 @@
  *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
  *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
  *     SOLCCL_CPU_VM_BYTES          smallest transfer read by process_vm_readv
- *     SOLCCL_CPU_VM_REDUCE_BYTES   the same for a share of a reduction
+ *     SOLCCL_CPU_VM_SCATTER_BYTES  the same for a block of reduce_scatter
+ *     SOLCCL_CPU_VM_REDUCE_BYTES   the same for a share of all_reduce or reduce
  *     SOLCCL_CPU_ROUND_BYTES       part of a share reduced in one round
  *     SOLCCL_CPU_PIECE_BYTES       direct read between two looks at the owner
  *     SOLCCL_CPU_STREAM_BYTES      copies from here on pass by the cache
@@ -28,14 +29,15 @@ static void default_limits(sol_shm_t *s)
 {
     size_t peers = (size_t)(s->nranks > 1 ? s->nranks - 1 : 1);
     s->limits = (sol_shm_limits_t){
-        .line = 8192,
-        .one_shot = s->nranks <= 2 ? 16384 : 16384 / peers,
-        .two_shot = s->nranks <= 2 ? 0 : 32768,
-        .vm_read = 16384,
-        .vm_reduce = 65536,
+        .line = 6144,
+        .one_shot = s->nranks <= 2 ? 6144 : 12288 / peers,
+        .two_shot = s->nranks <= 2 ? 0 : 16384,
+        .vm_read = 6144,
+        .vm_scatter = 12288,
+        .vm_reduce = (size_t)1 << 40, /* reading twice is dearer than copying in the cache */
         .round = 65536,
         .piece = 262144,
-        .stream = (size_t)8 << 20,
+        .stream = (size_t)1 << 20,
     };
 }
 
@@ -51,7 +53,7 @@ static void force_protocol(sol_shm_t *s, int protocol)
         break;
     case DIRECT:
         s->limits.line = s->limits.one_shot = s->limits.two_shot = 0;
-        s->limits.vm_read = s->limits.vm_reduce = 0;
+        s->limits.vm_read = s->limits.vm_scatter = s->limits.vm_reduce = 0;
         break;
     default:
         break;
@@ -65,10 +67,13 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         const char *name;
         size_t *value, least;
     } sizes[] = {
+        {"XC", &s->limits.xc, 0},
+        {"XO", &s->limits.xo, 0},
         {"SOLCCL_CPU_LINE_BYTES", &s->limits.line, 0},
         {"SOLCCL_CPU_ONE_SHOT_BYTES", &s->limits.one_shot, 0},
         {"SOLCCL_CPU_TWO_SHOT_BYTES", &s->limits.two_shot, 0},
         {"SOLCCL_CPU_VM_BYTES", &s->limits.vm_read, 0},
+        {"SOLCCL_CPU_VM_SCATTER_BYTES", &s->limits.vm_scatter, 0},
         {"SOLCCL_CPU_VM_REDUCE_BYTES", &s->limits.vm_reduce, 0},
         {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
         {"SOLCCL_CPU_PIECE_BYTES", &s->limits.piece, SOL_CACHE_LINE},
@@ -169,7 +174,8 @@ sol_status_t sol_shm_explain(sol_comm_t comm, const sol_call_t *call, char *text
         snprintf(text, bytes,
                  "shared: each rank reduces one share of %zu bytes in rounds of %zu (%s); "
                  "contributions are %s",
-                 share, l->round, sol_isa_name(s->isa), reach(s, share >= l->vm_reduce));
+                 share, l->round, sol_isa_name(s->isa),
+                 reach(s, share >= (block ? l->vm_scatter : l->vm_reduce)));
         break;
     }
     default:

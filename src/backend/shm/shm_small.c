@@ -19,12 +19,17 @@
 
 /* ------------------------------------------------------------------------------- lines */
 
-/* Whole lines of a message; the caller has made sure of room. */
+#define BATCH 24u /* fetched together: about what a core can have under way */
+#define PART 8u   /* waited for together */
+/* Lines of the next message fetched for writing while this one travels. */
+#define WARM 8u
+
+/* The lines of a message; the caller has made sure of room. */
 static inline void push_message(sol_line_out_t *out, uint32_t sig, const unsigned char *src,
                                 size_t bytes)
 {
     while (bytes > SOL_LINE_PAYLOAD) {
-        sol_line_warm(out, 8);
+        sol_line_warm(out, WARM);
         sol_line_push(out, sig, src, SOL_LINE_PAYLOAD);
         src += SOL_LINE_PAYLOAD;
         bytes -= SOL_LINE_PAYLOAD;
@@ -44,28 +49,54 @@ sol_status_t sol_shm_send_lines(sol_shm_t *s, int rank, uint32_t sig, const void
     return SOL_OK;
 }
 
-sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst, size_t bytes)
+static inline void give_back(sol_shm_t *s, sol_shm_peer_t *peer)
 {
-    sol_shm_peer_t *peer = &s->peers[rank];
-    unsigned char *to = dst;
-    for (;;) {
-        sol_status_t status = sol_shm_await_line(s, rank, sig);
-        if (SOL_UNLIKELY(status != SOL_OK)) {
-            return status;
-        }
-        const unsigned char *payload = sol_line_payload(&peer->in);
-        size_t part = bytes < SOL_LINE_PAYLOAD ? bytes : SOL_LINE_PAYLOAD;
-        sol_line_copy(to, payload, part);
-        sol_line_pop(&peer->in);
-        bytes -= part;
-        if (bytes == 0) {
-            break;
-        }
-        to += part;
-    }
     if (sol_line_tell_some(&peer->in)) {
         sol_shm_ring(s, peer);
     }
+}
+
+/* Wait for `count` lines and unpack them; `bytes` are left of the whole message. */
+static inline sol_status_t recv_part(sol_shm_t *s, int rank, uint32_t sig, unsigned char *to,
+                                     uint32_t count, size_t bytes)
+{
+    sol_status_t status = sol_shm_await_line(s, rank, count - 1, sig);
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        return status;
+    }
+    size_t left = bytes - (size_t)(count - 1) * SOL_LINE_PAYLOAD;
+    size_t last = left < SOL_LINE_PAYLOAD ? left : SOL_LINE_PAYLOAD;
+    sol_line_unpack(&s->peers[rank].in, to, count - 1, last);
+    return SOL_OK;
+}
+
+/* The first line tells that the rest is on its way: only then are these fetched, all at once. Lines
+ * fetched before they are written would have to be taken away from this core again. */
+sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst, size_t bytes)
+{
+    sol_shm_peer_t *peer = &s->peers[rank];
+    const size_t lines = sol_line_count(bytes);
+    for (size_t done = 0; done < lines;) {
+        size_t offset = done * SOL_LINE_PAYLOAD;
+        uint32_t fetched = (uint32_t)(done % BATCH), count = 1;
+        if (fetched == 0 && lines - done > 1) {
+            sol_status_t status = sol_shm_await_line(s, rank, 0, sig);
+            if (SOL_UNLIKELY(status != SOL_OK)) {
+                return status;
+            }
+            sol_line_fetch(&peer->in, lines - done < BATCH ? (uint32_t)(lines - done) : BATCH);
+        }
+        if (lines - done > 1) {
+            count = lines - done < PART ? (uint32_t)(lines - done) : PART;
+        }
+        sol_status_t status =
+            recv_part(s, rank, sig, sol_shm_at(dst, offset), count, bytes - offset);
+        if (SOL_UNLIKELY(status != SOL_OK)) {
+            return status;
+        }
+        done += count;
+    }
+    give_back(s, peer);
     return SOL_OK;
 }
 
@@ -102,7 +133,7 @@ static sol_status_t gather_and_reduce(sol_shm_t *s, const sol_call_t *call, cons
         int rank = sol_ring_next(s->rank, step, s->nranks);
         sol_status_t status;
         if (one_line) {
-            status = sol_shm_await_line(s, rank, s->sig);
+            status = sol_shm_await_line(s, rank, 0, s->sig);
             srcs[rank] = sol_line_payload(&s->peers[rank].in);
         } else {
             unsigned char *area = s->scratch + s->scratch_bytes * (size_t)rank;
@@ -119,9 +150,7 @@ static sol_status_t gather_and_reduce(sol_shm_t *s, const sol_call_t *call, cons
     for (int rank = 0; one_line && rank < s->nranks; rank++) {
         if (rank != s->rank) {
             sol_line_pop(&s->peers[rank].in);
-            if (sol_line_tell_some(&s->peers[rank].in)) {
-                sol_shm_ring(s, &s->peers[rank]);
-            }
+            give_back(s, &s->peers[rank]);
         }
     }
     return SOL_OK;

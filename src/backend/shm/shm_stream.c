@@ -30,9 +30,9 @@
 #include "backend/shm/shm.h"
 #include "coll/shares.h"
 
-#define STEP_BYTES ((size_t)4 << 20) /* a direct read moves at most this before others get a turn  \
-                                      */
-#define FEW 128                      /* transfers that fit the stack */
+/* A direct read moves at most this before others get a turn. */
+#define STEP_BYTES ((size_t)4 << 20)
+#define FEW 128 /* transfers that fit the stack */
 
 typedef enum { OPENING, MOVING, CLOSING, DONE } phase_t;
 
@@ -40,8 +40,9 @@ typedef struct transfer {
     const sol_call_t *call; /* for texts */
     unsigned char *data;
     size_t bytes, done;
-    uint64_t ranks;  /* to whom, or from whom (one) */
-    uint64_t ticket; /* direct, one rank: value of its `directs` that completes it */
+    uint64_t ranks;   /* to whom, or from whom (one) */
+    uint64_t missing; /* of those, who keeps it from moving on; set when a step did not */
+    uint64_t ticket;  /* direct, one rank: value of its `directs` that completes it */
     uint32_t sig;
     phase_t phase;
     bool sending;
@@ -63,14 +64,16 @@ static bool by_lines(const sol_shm_t *s, const transfer_t *t)
 /* ----------------------------------------------------------------------------- sending */
 
 /* Room for one line to each receiver? */
-static bool room_for_all(sol_shm_t *s, uint64_t ranks)
+static bool room_for_all(sol_shm_t *s, transfer_t *t)
 {
-    for (; ranks != 0; ranks &= ranks - 1) {
-        if (sol_line_room(&s->peers[__builtin_ctzll(ranks)].out, 1) == 0) {
-            return false;
+    t->missing = 0;
+    for (uint64_t ranks = t->ranks; ranks != 0; ranks &= ranks - 1) {
+        int rank = __builtin_ctzll(ranks);
+        if (sol_line_room(&s->peers[rank].out, 1) == 0) {
+            t->missing |= 1ull << rank;
         }
     }
-    return true;
+    return t->missing == 0;
 }
 
 static void push_to_all(sol_shm_t *s, const transfer_t *t, const void *line, size_t bytes)
@@ -108,7 +111,7 @@ static bool send_payload(sol_shm_t *s, transfer_t *t)
 
 static bool send_header(sol_shm_t *s, transfer_t *t)
 {
-    if (!room_for_all(s, t->ranks)) {
+    if (!room_for_all(s, t)) {
         return false;
     }
     sol_shm_header_t header = {.bytes = t->bytes};
@@ -133,13 +136,23 @@ static bool send_chunk(sol_shm_t *s, transfer_t *t)
     unsigned part = s->staging.count / (unsigned)(s->nranks > 2 ? s->nranks - 1 : 1);
     int slot = sol_staging_find(&s->staging, s->chunk_done, &pending);
     bool one = (t->ranks & (t->ranks - 1)) == 0;
-    if (slot < 0 || !room_for_all(s, t->ranks) ||
-        (one && sol_staging_held(&s->staging, s->chunk_done, t->ranks) >= (part > 1 ? part : 1))) {
+    if (slot < 0) {
+        t->missing = pending; /* perhaps readers of an earlier operation's chunks */
+        return false;
+    }
+    if (!room_for_all(s, t)) {
+        return false;
+    }
+    if (one && sol_staging_held(&s->staging, s->chunk_done, t->ranks) >= (part > 1 ? part : 1)) {
+        t->missing = t->ranks;
         return false;
     }
     size_t bytes = t->bytes - t->done;
     bytes = bytes < s->staging.slot_bytes ? bytes : s->staging.slot_bytes;
-    memcpy(sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
+    if (s->limits.xc == 256)
+        sol_copy_stream(sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
+    else
+        memcpy(sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
     sol_shm_chunk_t line = {.bytes = bytes, .slot = (uint32_t)slot, .staged = 1};
     line.chunk = sol_staging_take(&s->staging, slot, t->ranks);
     push_to_all(s, t, &line, sizeof(line));
@@ -154,14 +167,19 @@ static bool send_chunk(sol_shm_t *s, transfer_t *t)
 static bool send_close(sol_shm_t *s, transfer_t *t)
 {
     bool one = (t->ranks & (t->ranks - 1)) == 0;
+    t->missing = 0;
     for (uint64_t left = t->ranks; left != 0; left &= left - 1) {
-        sol_shm_peer_t *peer = &s->peers[__builtin_ctzll(left)];
+        int rank = __builtin_ctzll(left);
+        sol_shm_peer_t *peer = &s->peers[rank];
         uint64_t ticket = one ? t->ticket : peer->directs_shown;
         /* acquire: pairs with the release in sol_shm_directs_done */
         uint64_t directs = atomic_load_explicit(&peer->its_ack->directs, memory_order_acquire);
         if ((int64_t)(directs - ticket) < 0) {
-            return false;
+            t->missing |= 1ull << rank;
         }
+    }
+    if (t->missing != 0) {
+        return false;
     }
     t->phase = DONE;
     return true;
@@ -191,7 +209,7 @@ static sol_status_t poll_line(sol_shm_t *s, const transfer_t *t, const unsigned 
 {
     uint64_t tag;
     int rank = rank_of(t);
-    sol_line_state state = sol_line_peek(&s->peers[rank].in, t->sig, &tag);
+    sol_line_state state = sol_line_peek(&s->peers[rank].in, 0, t->sig, &tag);
     *payload = NULL;
     if (state == SOL_LINE_OTHER) {
         s->call = t->call;
@@ -331,7 +349,8 @@ static sol_status_t step_all(sol_shm_t *s, transfer_t *all, size_t first, size_t
             }
         }
         if (t->phase != DONE) {
-            result->awaited |= t->ranks;
+            /* not all of its ranks: one that has done its part may leave */
+            result->awaited |= t->sending && t->missing != 0 ? t->missing : t->ranks;
             result->call = result->call == NULL ? t->call : result->call;
         }
         if (t->phase == OPENING || t->phase == MOVING) {

@@ -167,6 +167,7 @@ sol_status_t sol_shm_idle_slow(sol_shm_t *s, sol_shm_wait_t *w)
         w->next_check_ns = now + CHECK_NS / 20;
     }
     sol_status_t status = sol_shm_look(s);
+    w->suspects &= w->ranks; /* the poll since then may have found that one's part done */
     if (status == SOL_OK && w->suspects != 0) {
         int rank = __builtin_ctzll(w->suspects);
         status = sol_shm_fail_gone(s, rank, (s->died >> rank & 1) != 0);
@@ -188,15 +189,30 @@ sol_status_t sol_shm_idle_slow(sol_shm_t *s, sol_shm_wait_t *w)
 
 /* ------------------------------------------------------------------ what is waited for */
 
-sol_status_t sol_shm_await_line_slow(sol_shm_t *s, int rank, uint32_t sig)
+/* A peer that does something else may never write the line waited for, only the next one. */
+static sol_status_t look_at_next_line(sol_shm_t *s, int rank, uint32_t sig)
+{
+    uint64_t tag;
+    if (sol_line_peek(&s->peers[rank].in, 0, sig, &tag) == SOL_LINE_OTHER) {
+        return sol_shm_fail_line(s, rank, sig, tag);
+    }
+    return SOL_OK;
+}
+
+sol_status_t sol_shm_await_line_slow(sol_shm_t *s, int rank, uint32_t ahead, uint32_t sig)
 {
     sol_shm_wait_t w = {.ranks = 1ull << rank};
     uint64_t tag;
     for (;;) {
-        sol_line_state state = sol_line_peek(&s->peers[rank].in, sig, &tag);
+        sol_line_state state = sol_line_peek(&s->peers[rank].in, ahead, sig, &tag);
         sol_status_t status = SOL_OK;
         if (state == SOL_LINE_EMPTY) {
-            status = sol_shm_idle(s, &w);
+            if (w.idle >= s->spin) {
+                status = look_at_next_line(s, rank, sig);
+            }
+            if (status == SOL_OK) {
+                status = sol_shm_idle(s, &w);
+            }
         } else if (state == SOL_LINE_OTHER) {
             status = sol_shm_fail_line(s, rank, sig, tag);
         }
