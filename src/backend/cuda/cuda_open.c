@@ -166,10 +166,6 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
     state->handle = (enum sol_cuda_handle)mine->handle;
     state->ranks_here = ranks_beside(all, comm->nranks, comm->rank);
     state->gpu.max_ctas = common_ctas(all, comm->nranks);
-    for (int r = 0; r < comm->nranks; r++) {
-        int here = ranks_beside(all, comm->nranks, r);
-        state->gpu.ranks_here = here > state->gpu.ranks_here ? here : state->gpu.ranks_here;
-    }
     state->gpu.ranks_here = 1;
     for (int r = 0; r < comm->nranks; r++) {
         int beside = ranks_beside(all, comm->nranks, r);
