@@ -136,7 +136,6 @@ typedef struct sol_shm_window {
 
 /* Switches between protocols; shm_plan.c says how each was chosen. */
 typedef struct sol_shm_limits {
-    size_t xc, xo;
     size_t line;       /* largest message of a pair that goes by lines */
     size_t one_shot;   /* largest all_reduce where each rank pushes everything to each (bytes) */
     size_t two_shot;   /* largest all_reduce over lines in two steps */

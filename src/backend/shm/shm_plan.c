@@ -67,8 +67,6 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         const char *name;
         size_t *value, least;
     } sizes[] = {
-        {"XC", &s->limits.xc, 0},
-        {"XO", &s->limits.xo, 0},
         {"SOLCCL_CPU_LINE_BYTES", &s->limits.line, 0},
         {"SOLCCL_CPU_ONE_SHOT_BYTES", &s->limits.one_shot, 0},
         {"SOLCCL_CPU_TWO_SHOT_BYTES", &s->limits.two_shot, 0},

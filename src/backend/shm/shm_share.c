@@ -40,34 +40,6 @@ typedef struct sharing {
     sol_shm_header_t headers[SOL_MAX_RANKS]; /* of the peers */
 } sharing_t;
 
-extern char *getenv(const char *);
-extern int atoi(const char *);
-static void xcopy(size_t mode, void *d, const void *q, size_t n)
-{
-    size_t dist = 64 * (mode & 63);
-    if (mode < 64) {
-        memcpy(d, q, n);
-        return;
-    }
-    if (mode >= 256) {
-        sol_copy_stream(d, q, n);
-        return;
-    }
-    unsigned char *to = d;
-    const unsigned char *from = q;
-    if (mode & 128) {
-        for (; n >= 64; n -= 64, to += 64, from += 64) {
-            __builtin_prefetch(from + dist, 0, 3);
-            memcpy(to, from, 64);
-        }
-    } else {
-        for (; n >= 64; n -= 64, to += 64, from += 64) {
-            __builtin_prefetch(to + dist, 1, 3);
-            memcpy(to, from, 64);
-        }
-    }
-    memcpy(to, from, n);
-}
 /* ---------------------------------------------------------------------------- geometry */
 
 static sol_range_t share_of(const sharing_t *h, int rank)
@@ -238,7 +210,7 @@ static sol_status_t stage(sharing_t *h, size_t round)
         if (call->reduction.premul) {
             s->scale[call->dtype](to, from, call->reduction.scalar.immediate, count);
         } else {
-            xcopy(s->limits.xc, to, from, count * h->size);
+            memcpy(to, from, count * h->size);
         }
     }
     sol_shm_chunk_t line = {.slot = (uint32_t)slot, .staged = 1};
@@ -328,7 +300,7 @@ static sol_status_t publish(sharing_t *h, size_t bytes, const unsigned char *res
     if (h->stage_result) {
         unsigned char *to = sol_staging_slot(&s->staging, slot);
         if (to != result && bytes > 0) {
-            xcopy(s->limits.xc, to, result, bytes);
+            memcpy(to, result, bytes);
         }
         line.chunk = sol_staging_take(&s->staging, slot, readers);
     }
@@ -371,7 +343,7 @@ static sol_status_t copy_out(sharing_t *h, size_t round)
         sol_status_t status = next_chunk(s, rank, &line);
         if (status == SOL_OK && line.staged) {
             if (bytes > 0) {
-                xcopy(s->limits.xo, to, staged_at(s, rank, &line), bytes);
+                memcpy(to, staged_at(s, rank, &line), bytes);
             }
             chunk_read(s, rank, &line);
         } else if (status == SOL_OK) {

@@ -149,10 +149,7 @@ static bool send_chunk(sol_shm_t *s, transfer_t *t)
     }
     size_t bytes = t->bytes - t->done;
     bytes = bytes < s->staging.slot_bytes ? bytes : s->staging.slot_bytes;
-    if (s->limits.xc == 256)
-        sol_copy_stream(sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
-    else
-        memcpy(sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
+    memcpy(sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
     sol_shm_chunk_t line = {.bytes = bytes, .slot = (uint32_t)slot, .staged = 1};
     line.chunk = sol_staging_take(&s->staging, slot, t->ranks);
     push_to_all(s, t, &line, sizeof(line));
