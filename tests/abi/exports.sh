@@ -21,7 +21,7 @@ exported() { nm -D --defined-only "$1" | awk '$2 != "A" { print $3 }' | sed 's/@
 unversioned() { nm -D --defined-only "$1" | awk '$2 != "A" && $3 !~ /@@SOLCCL_[0-9.]+$/'; }
 declared() {
     # Declarations of the public headers: SOL_API up to the opening parenthesis, over line ends.
-    cat include/solccl/*.h | tr '\n' ' ' | grep -oE 'SOL_API [^;(]*\(' |
+    cat include/solccl/*.h | grep -v '^#' | tr '\n' ' ' | grep -oE 'SOL_API [^;(]*\(' |
         sed -E 's/.*[ *](sol_[a-z0-9_]+)\($/\1/' | LC_ALL=C sort -u
 }
 mapped() { grep -oE '^ +sol_[a-z0-9_]+;' cmake/solccl.map | tr -d ' ;' | LC_ALL=C sort -u; }
