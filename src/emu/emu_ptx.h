@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #define SOL_GPU_FN static inline __attribute__((unused))
+#define SOL_GPU_RARE static
 
 /* One variable a CTA. */
 #define SOL_SHARED(type, name)                                                                     \
@@ -244,6 +245,18 @@ SOL_GPU_FN uint32_t sol_f16x2_from_f32(float low, float high)
 SOL_GPU_FN uint32_t sol_bf16x2_from_f32(float low, float high)
 {
     return emu_bf16(low) | emu_bf16(high) << 16;
+}
+SOL_GPU_FN uint32_t sol_add_bf16x2(uint32_t a, uint32_t b)
+{
+    return sol_bf16x2_from_f32(
+        sol_add_f32(sol_f32_bits(a << 16), sol_f32_bits(b << 16)),
+        sol_add_f32(sol_f32_bits(a & 0xffff0000u), sol_f32_bits(b & 0xffff0000u)));
+}
+SOL_GPU_FN uint32_t sol_add_f16x2(uint32_t a, uint32_t b)
+{
+    return sol_f16x2_from_f32(
+        sol_add_f32(sol_f32_from_f16(a & 0xffff), sol_f32_from_f16(b & 0xffff)),
+        sol_add_f32(sol_f32_from_f16(a >> 16), sol_f32_from_f16(b >> 16)));
 }
 
 #define SOL_HAS_FP8 1
