@@ -90,7 +90,11 @@ unit() { # unit BUILD: every unit test program, each under its own limit
 }
 
 emulator() { # emulator BUILD: the kernels of GPU ranks, without a GPU
-    [ -x "$1/tests/emu_kernels" ] || return 77
+    [ -f "$1/tests/emu/mutants.env" ] || return 77
+    cmake --build "$1" --target emulator -j "$jobs" >"$1/emulator.log" || {
+        tail -n 20 "$1/emulator.log"
+        return 1
+    }
     "$1/tests/emu_litmus" && "$1/tests/emu_faults" && "$1/tests/emu_kernels" --quick
 }
 export jobs
@@ -126,6 +130,7 @@ run abi 60 'tests/abi/exports.sh build/gcc build/clang'
 run headers 60 'tests/lint/headers.sh'
 run faults-tsan 100 'build/tsan/tests/faults threads'
 run emulator 400 'emulator build/gcc'
+run mutants 400 'tests/emu/mutants/run.sh build/gcc'
 run proofs 300 'proofs/run.sh'
 run layering 30 'tests/lint/layering.sh'
 run house 30 'tests/lint/house.sh'
