@@ -10,6 +10,7 @@ shift
 cd "$(dirname "$0")/../../.."
 root=$PWD
 [ -f "$build/tests/emu/mutants.env" ] || { echo "no emulator in $build"; exit 77; }
+cmake --build "$build" --target emu_driver emu_names >/dev/null || exit 1
 . "$build/tests/emu/mutants.env"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
