@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * 06: when a rank does not come. Waits are bounded and errors tell the whole story; another thread
- * can end them at once with sol_comm_abort.
+ * can end them at once with sol_comm_abort. A call that has no need to wait any more, because all
+ * that it needs has come, still succeeds: that is so for the late rank here.
  */
 #include <pthread.h>
 #include <solccl/solccl.h>
@@ -18,7 +19,7 @@ static void *rank_main(void *number)
     if (rank == 1)
         sleep(2); /* busy elsewhere, for longer than the watchdog allows */
     ends[rank] = sol_all_reduce(&x, &x, 1, SOL_FLOAT32, SOL_SUM, comms[rank], NULL);
-    printf("rank %d: %s\n", rank, sol_last_error(comms[rank]));
+    printf("rank %d: %s: %s\n", rank, sol_status_string(ends[rank]), sol_last_error(comms[rank]));
     return NULL;
 }
 
@@ -45,5 +46,5 @@ int main(void)
         pthread_join(threads[r], NULL);
     for (int r = 0; r < 2; r++)
         sol_comm_destroy(comms[r]);
-    return ends[0] == SOL_ERR_ABORTED && ends[1] == SOL_ERR_ABORTED ? 0 : 1;
+    return ends[0] == SOL_ERR_ABORTED && (ends[1] == SOL_ERR_ABORTED || ends[1] == SOL_OK) ? 0 : 1;
 }
