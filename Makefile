@@ -25,11 +25,14 @@ build/release/CMakeCache.txt:
 test:
 	@scripts/run-tests.sh
 
+# CPU ranks only: kernels for every GPU architecture would take longer to build than the job.
 bench:
 	@scripts/install-deps.sh bench
-	@[ ! -f build/release/CMakeCache.txt ] || cmake build/release >/dev/null # (MPI may be new)
-	@$(MAKE) --no-print-directory all
-	@bench/run.sh
+	@generator=; command -v ninja >/dev/null 2>&1 && generator="-G Ninja"; \
+	    cmake -S . -B build/bench $$generator -DCMAKE_BUILD_TYPE=Release -DSOLCCL_CUDA=off \
+	    -DSOLCCL_TESTS=OFF
+	@cmake --build build/bench -j $(JOBS)
+	@SOLCCL_BUILD=build/bench bench/run.sh
 
 install: all
 	@cmake --install build/release --prefix "$(PREFIX)"
