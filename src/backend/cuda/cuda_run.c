@@ -143,21 +143,6 @@ static void take(const struct sol_gpu_comm *gpu, struct sol_gpu_op *op,
     op->vectors = choice->vectors != 0 ? choice->vectors : op->vectors;
 }
 
-/*
- * Dependent launch lets the next kernel's CTAs wait on multiprocessors beside this one's. With the
- * grids of larger messages they held what a running collective still needed, and it stalled: 2.2 ms
- * in place of 5 us at 1 MB (bench/NOTES.md). Up to here it always paid.
- */
-#define DEPENDENT_LAUNCH_BYTES ((size_t)256 << 10)
-
-static unsigned launch_flags(const struct sol_cuda *state, const sol_call_t *call)
-{
-    size_t send = sol_call_send_elements(call, state->gpu.rank, state->gpu.nranks);
-    size_t recv = sol_call_recv_elements(call, state->gpu.rank, state->gpu.nranks);
-    size_t bytes = (send > recv ? send : recv) * sol_dtype_size(call->dtype);
-    return bytes <= DEPENDENT_LAUNCH_BYTES ? state->flags : 0;
-}
-
 void sol_cuda_make_op(const struct sol_cuda *state, const sol_call_t *call, struct sol_gpu_op *op,
                       const char **why)
 {
@@ -177,7 +162,7 @@ void sol_cuda_make_op(const struct sol_cuda *state, const sol_call_t *call, stru
     op->recv = call->recv;
     op->count = call->count;
     op->root = call->root;
-    op->flags = launch_flags(state, call);
+    op->flags = state->flags;
     op->sequence = call->sequence;
     *why = "the built-in plan";
     if (plan->count != 0) {
