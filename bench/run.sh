@@ -30,7 +30,9 @@ done
 
 mkdir -p "$results"
 # Written beside first: an interrupted run leaves the results of the one before.
-new=$(mktemp -d)
+new=$results/unfinished
+rm -rf "$new"
+mkdir -p "$new"
 trap 'rm -rf "$new"' EXIT
 
 "$solccl" perf all -g 2 -b 8 -e 16M -f 2 -d float32,bfloat16 ${peers:+--peer "$peers"} \
