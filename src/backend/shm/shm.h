@@ -11,6 +11,7 @@
  *     shm_small     collectives over lines (proto/line.h)
  *     shm_share     shared-out reductions in rounds (large)
  *     shm_stream    transfers between pairs, progressed together (large, groups)
+ *     shm_tune      how large data is made readable: learned while running
  *     shm_window    symmetric memory; where a buffer can be read directly
  *     shm_backend   the table
  *
@@ -136,16 +137,33 @@ typedef struct sol_shm_window {
 
 /* Switches between protocols; shm_plan.c says how each was chosen. */
 typedef struct sol_shm_limits {
-    size_t line;       /* largest message of a pair that goes by lines */
-    size_t one_shot;   /* largest all_reduce where each rank pushes everything to each (bytes) */
-    size_t two_shot;   /* largest all_reduce over lines in two steps */
-    size_t vm_read;    /* smallest transfer for which process_vm_readv is taken */
-    size_t vm_scatter; /* the same for reduce_scatter (bytes of one block) */
-    size_t vm_reduce;  /* and for all_reduce and reduce (bytes of one share) */
-    size_t round;      /* bytes of a share in one round of a shared-out reduction */
-    size_t piece;      /* bytes that a direct read moves between two looks at its owner */
-    size_t stream;     /* results beyond this pass by the cache */
+    size_t line;     /* largest message of a pair that goes by lines */
+    size_t one_shot; /* largest all_reduce where each rank pushes everything to each (bytes) */
+    size_t two_shot; /* largest all_reduce over lines in two steps */
+    size_t vm_read;  /* smallest send that is shown for process_vm_readv instead of staged */
+    size_t way;      /* how large collectives move data: 0 learned, else 1 + sol_shm_way */
+    size_t round;    /* bytes of a share in one round of a shared-out reduction */
+    size_t piece;    /* bytes that a direct read moves between two looks at its owner */
+    size_t stream;   /* results beyond this pass by the cache */
 } sol_shm_limits_t;
+
+/* How a rank makes its memory readable to others where they cannot just point into it. Its own
+ * affair: peers learn from headers. */
+typedef enum {
+    SOL_SHM_KEEP, /* copied to a staging slot, through this core's cache */
+    SOL_SHM_PASS, /* copied past the cache: nothing to take away from the readers' caches first */
+    SOL_SHM_SHOW, /* not copied: process_vm_readv */
+    SOL_SHM_WAYS
+} sol_shm_way;
+
+/* What was learned of one kind and size of call (shm_tune.c). */
+typedef struct sol_shm_lesson {
+    uint32_t calls;
+    uint32_t best_ns[SOL_SHM_WAYS];
+    uint8_t winner;
+} sol_shm_lesson_t;
+
+#define SOL_SHM_SIZES 48 /* powers of two of bytes */
 
 typedef struct sol_shm {
     sol_comm_t comm;
@@ -175,6 +193,10 @@ typedef struct sol_shm {
     _Atomic size_t window_bytes;
     sol_isa isa;
     int cpus; /* in the union of all ranks' affinity masks */
+    sol_shm_lesson_t lessons[SOL_FUNC_COUNT][SOL_SHM_SIZES];
+    sol_shm_lesson_t *lesson; /* of the call under way, or NULL */
+    sol_shm_way way;
+    uint64_t way_started_ns;
     sol_shm_peer_t peers[SOL_MAX_RANKS];
 } sol_shm_t;
 
@@ -352,16 +374,28 @@ sol_status_t sol_shm_send_lines(sol_shm_t *s, int rank, uint32_t sig, const void
                                 size_t bytes);
 sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst, size_t bytes);
 
+/* ----------------------------------------------------------------------------- shm_tune */
+
+sol_shm_way sol_shm_tune_begin(sol_shm_t *s, sol_func_t func, size_t bytes);
+void sol_shm_tune_end(sol_shm_t *s);
+
+static inline void sol_shm_stage_copy(sol_shm_way way, void *dst, const void *src, size_t bytes)
+{
+    if (way == SOL_SHM_PASS) {
+        sol_copy_stream(dst, src, bytes);
+    } else {
+        memcpy(dst, src, bytes);
+    }
+}
+
 /* --------------------------------------------------------------------------- shm_window */
 
 sol_status_t sol_shm_mem_alloc(sol_comm_t comm, size_t bytes, void **memory);
 sol_status_t sol_shm_mem_free(sol_comm_t comm, void *memory);
 void sol_shm_windows_close(sol_shm_t *s);
 
-/* How peers can reach [memory, memory + bytes) of this rank: by which mode at best. `vm_least`:
- * from how many bytes on process_vm_readv is worth it. */
-sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes,
-                              size_t vm_least);
+/* How peers can reach [memory, memory + bytes) of this rank. `show`: by process_vm_readv too. */
+sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes, bool show);
 /* Where that is in this address space, or NULL: then only sol_shm_read_place reaches it. */
 const unsigned char *sol_shm_pointer(const sol_shm_t *s, int rank, const sol_shm_place_t *place);
 /* Copy from a peer's place + offset, in pieces, each followed by sol_shm_look. */

@@ -11,9 +11,8 @@
  *     SOLCCL_CPU_LINE_BYTES        largest message of a pair by lines
  *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
  *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
- *     SOLCCL_CPU_VM_BYTES          smallest transfer read by process_vm_readv
- *     SOLCCL_CPU_VM_SCATTER_BYTES  the same for a block of reduce_scatter
- *     SOLCCL_CPU_VM_REDUCE_BYTES   the same for a share of all_reduce or reduce
+ *     SOLCCL_CPU_VM_BYTES          smallest send or receive read by process_vm_readv
+ *     SOLCCL_CPU_WAY               large collectives: learn (see shm_tune.c), keep, pass, show
  *     SOLCCL_CPU_ROUND_BYTES       part of a share reduced in one round
  *     SOLCCL_CPU_PIECE_BYTES       direct read between two looks at the owner
  *     SOLCCL_CPU_STREAM_BYTES      copies from here on pass by the cache
@@ -29,15 +28,13 @@ static void default_limits(sol_shm_t *s)
 {
     size_t peers = (size_t)(s->nranks > 1 ? s->nranks - 1 : 1);
     s->limits = (sol_shm_limits_t){
-        .line = 6144,
-        .one_shot = s->nranks <= 2 ? 6144 : 12288 / peers,
-        .two_shot = s->nranks <= 2 ? 0 : 16384,
-        .vm_read = 6144,
-        .vm_scatter = 12288,
-        .vm_reduce = (size_t)1 << 40, /* reading twice is dearer than copying in the cache */
+        .line = 2048,
+        .one_shot = s->nranks <= 2 ? 3072 : 8192 / peers,
+        .two_shot = s->nranks <= 2 ? 0 : 8192,
+        .vm_read = 16384,
         .round = 65536,
         .piece = 262144,
-        .stream = (size_t)1 << 20,
+        .stream = (size_t)8 << 20, /* a copy of 1 MB past the cache took twice as long */
     };
 }
 
@@ -53,7 +50,8 @@ static void force_protocol(sol_shm_t *s, int protocol)
         break;
     case DIRECT:
         s->limits.line = s->limits.one_shot = s->limits.two_shot = 0;
-        s->limits.vm_read = s->limits.vm_scatter = s->limits.vm_reduce = 0;
+        s->limits.vm_read = 0;
+        s->limits.way = 1 + SOL_SHM_SHOW;
         break;
     default:
         break;
@@ -71,13 +69,12 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         {"SOLCCL_CPU_ONE_SHOT_BYTES", &s->limits.one_shot, 0},
         {"SOLCCL_CPU_TWO_SHOT_BYTES", &s->limits.two_shot, 0},
         {"SOLCCL_CPU_VM_BYTES", &s->limits.vm_read, 0},
-        {"SOLCCL_CPU_VM_SCATTER_BYTES", &s->limits.vm_scatter, 0},
-        {"SOLCCL_CPU_VM_REDUCE_BYTES", &s->limits.vm_reduce, 0},
         {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
         {"SOLCCL_CPU_PIECE_BYTES", &s->limits.piece, SOL_CACHE_LINE},
         {"SOLCCL_CPU_STREAM_BYTES", &s->limits.stream, 0},
     };
-    int protocol = AUTO;
+    static const char *const ways[] = {"learn", "keep", "pass", "show", NULL};
+    int protocol = AUTO, way = 0;
     long spin = 2000;
     default_limits(s);
     s->isa = sol_isa_best();
@@ -87,6 +84,11 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
     if (status == SOL_OK) {
         force_protocol(s, protocol);
         status = sol_env_int("SOLCCL_CPU_SPIN", 0, 1000000, &spin, why, why_bytes);
+    }
+    if (status == SOL_OK) {
+        way = (int)s->limits.way;
+        status = sol_env_choice("SOLCCL_CPU_WAY", ways, &way, why, why_bytes);
+        s->limits.way = (size_t)way;
     }
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && status == SOL_OK; i++) {
         status = sol_env_size(sizes[i].name, sizes[i].least, (size_t)1 << 40, sizes[i].value, why,
@@ -126,7 +128,7 @@ sol_shm_protocol sol_shm_plan(const sol_shm_t *s, const sol_call_t *call)
 
 /* ------------------------------------------------------------------------------- explain */
 
-static const char *reach(const sol_shm_t *s, bool worth)
+static const char *reach(const sol_shm_t *s)
 {
     if (!s->direct) {
         return "through staging slots (direct reads are switched off)";
@@ -134,14 +136,10 @@ static const char *reach(const sol_shm_t *s, bool worth)
     if (s->all_threads) {
         return "read where they lie (the ranks are threads of one process)";
     }
-    if (s->vm_readable && worth) {
-        return "read where they lie (mapped if from sol_mem_alloc, else by process_vm_readv)";
-    }
-    return s->vm_readable
-               ? "read where they lie if from sol_mem_alloc, else through staging slots (too short "
-                 "for process_vm_readv)"
-               : "read where they lie if from sol_mem_alloc, else through staging slots "
-                 "(process_vm_readv is not allowed between these processes)";
+    return s->vm_readable ? "read where they lie if from sol_mem_alloc, else through staging slots "
+                            "or by process_vm_readv, as proves faster while running"
+                          : "read where they lie if from sol_mem_alloc, else through staging slots "
+                            "(process_vm_readv is not allowed between these processes)";
 }
 
 sol_status_t sol_shm_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes)
@@ -172,14 +170,13 @@ sol_status_t sol_shm_explain(sol_comm_t comm, const sol_call_t *call, char *text
         snprintf(text, bytes,
                  "shared: each rank reduces one share of %zu bytes in rounds of %zu (%s); "
                  "contributions are %s",
-                 share, l->round, sol_isa_name(s->isa),
-                 reach(s, share >= (block ? l->vm_scatter : l->vm_reduce)));
+                 share, l->round, sol_isa_name(s->isa), reach(s));
         break;
     }
     default:
         snprintf(text, bytes,
                  "stream: %zu bytes a pair, all pairs progressed together; they are %s", size,
-                 reach(s, size >= l->vm_read));
+                 reach(s));
         break;
     }
     return SOL_OK;

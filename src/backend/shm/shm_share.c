@@ -37,6 +37,7 @@ typedef struct sharing {
     bool stage;        /* my contribution is staged */
     bool stage_result; /* and so is my result */
     uint64_t takers;   /* ranks that copy results out */
+    sol_shm_way way;   /* how this rank's data is made readable */
     sol_shm_header_t headers[SOL_MAX_RANKS]; /* of the peers */
 } sharing_t;
 
@@ -143,18 +144,15 @@ static sol_status_t push_headers(sharing_t *h)
 {
     sol_shm_t *s = h->s;
     const sol_call_t *call = h->call;
-    sol_range_t own = share_of(h, s->rank);
     size_t share_bytes = sol_range_count(share_of(h, 0)) * h->size;
     size_t whole = share_bytes * (h->blocks ? (size_t)s->nranks : 1);
     sol_shm_header_t header = {.bytes = share_bytes};
     if (!call->reduction.premul) {
-        size_t span = h->blocks ? whole : call->count * h->size;
-        bool worth = share_bytes >= (h->blocks ? s->limits.vm_scatter : s->limits.vm_reduce);
-        header.send = sol_shm_place(s, call->send, span, worth ? 0 : SIZE_MAX);
+        header.send = sol_shm_place(s, call->send, h->blocks ? whole : call->count * h->size,
+                                    h->way == SOL_SHM_SHOW);
     }
-    if (h->takers != 0 && call->recv != NULL && (h->takers >> s->rank & 1) != 0) {
-        bool worth = share_bytes >= s->limits.vm_reduce && sol_range_count(own) > 0;
-        header.result = sol_shm_place(s, call->recv, call->count * h->size, worth ? 0 : SIZE_MAX);
+    if ((h->takers >> s->rank & 1) != 0 && h->takers != 1ull << s->rank) {
+        header.result = sol_shm_place(s, call->recv, call->count * h->size, h->way == SOL_SHM_SHOW);
     }
     h->stage = header.send.mode == SOL_SHM_STAGED;
     h->stage_result = header.result.mode == SOL_SHM_STAGED;
@@ -210,7 +208,7 @@ static sol_status_t stage(sharing_t *h, size_t round)
         if (call->reduction.premul) {
             s->scale[call->dtype](to, from, call->reduction.scalar.immediate, count);
         } else {
-            memcpy(to, from, count * h->size);
+            sol_shm_stage_copy(h->way, to, from, count * h->size);
         }
     }
     sol_shm_chunk_t line = {.slot = (uint32_t)slot, .staged = 1};
@@ -300,7 +298,7 @@ static sol_status_t publish(sharing_t *h, size_t bytes, const unsigned char *res
     if (h->stage_result) {
         unsigned char *to = sol_staging_slot(&s->staging, slot);
         if (to != result && bytes > 0) {
-            memcpy(to, result, bytes);
+            sol_shm_stage_copy(h->way, to, result, bytes);
         }
         line.chunk = sol_staging_take(&s->staging, slot, readers);
     }
@@ -380,6 +378,7 @@ sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call)
     sharing_t h;
     memset(&h, 0, sizeof(h));
     set_up(&h, s, call);
+    h.way = sol_shm_tune_begin(s, call->func, call->count * h.size);
     sol_status_t status = push_headers(&h);
     if (status == SOL_OK) {
         status = stage(&h, 0);
@@ -399,5 +398,9 @@ sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call)
     if (status == SOL_OK) {
         status = copy_out(&h, h.rounds - 1);
     }
-    return status == SOL_OK ? finish(&h) : status;
+    if (status == SOL_OK) {
+        status = finish(&h);
+    }
+    sol_shm_tune_end(s);
+    return status;
 }

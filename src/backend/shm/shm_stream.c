@@ -44,6 +44,7 @@ typedef struct transfer {
     uint64_t missing; /* of those, who keeps it from moving on; set when a step did not */
     uint64_t ticket;  /* direct, one rank: value of its `directs` that completes it */
     uint32_t sig;
+    sol_shm_way way; /* sending: how the data is made readable */
     phase_t phase;
     bool sending;
     bool copied_only;              /* sending: never show the memory itself */
@@ -116,7 +117,7 @@ static bool send_header(sol_shm_t *s, transfer_t *t)
     }
     sol_shm_header_t header = {.bytes = t->bytes};
     if (!t->copied_only) {
-        header.send = sol_shm_place(s, t->data, t->bytes, s->limits.vm_read);
+        header.send = sol_shm_place(s, t->data, t->bytes, t->way == SOL_SHM_SHOW);
     }
     t->place = header.send;
     t->phase = MOVING;
@@ -149,7 +150,7 @@ static bool send_chunk(sol_shm_t *s, transfer_t *t)
     }
     size_t bytes = t->bytes - t->done;
     bytes = bytes < s->staging.slot_bytes ? bytes : s->staging.slot_bytes;
-    memcpy(sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
+    sol_shm_stage_copy(t->way, sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
     sol_shm_chunk_t line = {.bytes = bytes, .slot = (uint32_t)slot, .staged = 1};
     line.chunk = sol_staging_take(&s->staging, slot, t->ranks);
     push_to_all(s, t, &line, sizeof(line));
@@ -384,9 +385,10 @@ static sol_status_t run_all(sol_shm_t *s, transfer_t *all, size_t count)
     return status;
 }
 
-static void add(transfer_t *all, size_t *count, const transfer_t *t)
+static void add(const sol_shm_t *s, transfer_t *all, size_t *count, const transfer_t *t)
 {
-    all[(*count)++] = *t;
+    all[*count] = *t;
+    all[(*count)++].way = t->bytes >= s->limits.vm_read ? SOL_SHM_SHOW : SOL_SHM_KEEP;
 }
 
 /* ------------------------------------------------------------------------- collectives */
@@ -406,14 +408,14 @@ static void add_blocks(sol_shm_t *s, const sol_call_t *call, bool sending, const
     if (stride == 0 && bytes > s->limits.line) {
         t.ranks = others(s);
         t.data = sol_shm_at(base, 0);
-        add(all, count, &t);
+        add(s, all, count, &t);
         return;
     }
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
         t.ranks = 1ull << rank;
         t.data = sol_shm_at(base, stride * (size_t)rank);
-        add(all, count, &t);
+        add(s, all, count, &t);
     }
 }
 
@@ -426,7 +428,7 @@ static void add_pair(sol_shm_t *s, const sol_call_t *call, bool sending, int ran
                     .sending = sending,
                     .ranks = 1ull << rank,
                     .data = sol_shm_at(base, 0)};
-    add(all, count, &t);
+    add(s, all, count, &t);
 }
 
 static void own_copy(const sol_shm_t *s, void *dst, const void *src, size_t bytes)
@@ -513,12 +515,12 @@ static void plan_all_to_all_v(sol_shm_t *s, const sol_call_t *call, size_t size,
         t.bytes = call->sendcounts[rank] * size;
         t.data = sol_shm_at(call->send, call->senddispls[rank] * size);
         t.sig = sol_shm_pair_signature(call, call->sendcounts[rank]);
-        add(all, count, &t);
+        add(s, all, count, &t);
         t.sending = false;
         t.bytes = call->recvcounts[rank] * size;
         t.data = sol_shm_at(call->recv, call->recvdispls[rank] * size);
         t.sig = sol_shm_pair_signature(call, call->recvcounts[rank]);
-        add(all, count, &t);
+        add(s, all, count, &t);
     }
 }
 
@@ -555,6 +557,10 @@ sol_status_t sol_shm_run_streams(sol_shm_t *s, const sol_call_t *call)
         own_to = sol_shm_at(call->recv, call->recvdispls[s->rank] * size);
     } else {
         plan_collective(s, call, bytes, all, &count, &own, &own_to);
+        sol_shm_way way = sol_shm_tune_begin(s, call->func, bytes);
+        for (size_t i = 0; i < count; i++) {
+            all[i].way = way;
+        }
         if (call->func == SOL_FUNC_ALL_TO_ALL && call->send == call->recv) {
             stay_behind(all, count);
         }
@@ -565,7 +571,11 @@ sol_status_t sol_shm_run_streams(sol_shm_t *s, const sol_call_t *call)
     if (status == SOL_OK && own != NULL) {
         own_copy(s, own_to, own, bytes);
     }
-    return status == SOL_OK ? run_all(s, all, count) : status;
+    if (status == SOL_OK) {
+        status = run_all(s, all, count);
+    }
+    sol_shm_tune_end(s);
+    return status;
 }
 
 /* --------------------------------------------------------------------- sends, receives */

@@ -193,7 +193,7 @@ void sol_shm_windows_close(sol_shm_t *s)
 
 /* ------------------------------------------------------------------------------ places */
 
-sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes, size_t vm_least)
+sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes, bool show)
 {
     sol_shm_place_t place = {.mode = SOL_SHM_STAGED, .where = (uint64_t)(uintptr_t)memory};
     if (!s->direct || bytes == 0) {
@@ -208,7 +208,7 @@ sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t byt
             return (sol_shm_place_t){SOL_SHM_WINDOW, window->id, at - base};
         }
     }
-    if (s->all_threads || (s->vm_readable && bytes >= vm_least)) {
+    if (s->all_threads || (s->vm_readable && show)) {
         place.mode = SOL_SHM_ADDRESS;
     }
     return place;
