@@ -260,7 +260,9 @@ static sol_status_t send_bytes(exchange_t *x, int rank, const void *data, uint32
             return status;
         }
         left -= bytes;
-        next += total > 0 ? bytes : 0;
+        if (bytes > 0) { /* otherwise next may be NULL */
+            next += bytes;
+        }
     } while (left > 0);
     return SOL_OK;
 }
