@@ -79,7 +79,7 @@ unit() { # unit BUILD: every unit test program, each under its own limit
     for program in "$1"/tests/unit_*; do
         [ -x "$program" ] || continue
         echo "== $(basename "$program")"
-        timeout --kill-after=5 120 "$program"
+        timeout --kill-after=5 300 "$program"
         code=$?
         if [ $code -ne 0 ] && [ $code -ne 77 ]; then
             echo "$(basename "$program") ended with status $code"
