@@ -33,7 +33,7 @@ static void say(const struct scene *s, bool good, const char *why)
 
 static bool open_scene(struct scene *s, int n, uint64_t seed)
 {
-    if (!emu_ranks_open(&s->ranks, n, seed, 1, true))
+    if (!emu_ranks_open(&s->ranks, n, n, seed, 1, true))
         return false;
     for (int r = 0; r < n; r++) {
         cudaSetDevice(r);

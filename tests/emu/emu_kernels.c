@@ -36,7 +36,8 @@ struct task {
     struct sol_gpu_op op; /* without buffers */
     bool exchange;
     bool in_place;
-    bool mark; /* marks and escapes are in the data */
+    bool exact; /* all sizes and, but for some ranks, addresses are multiples of 16 */
+    bool mark;  /* marks and escapes are in the data */
     ref_kind_t kind;
     uint64_t seed;
     size_t send_bytes, recv_bytes; /* of the collectives' buffers */
@@ -82,7 +83,8 @@ static bool chance(struct program *p, unsigned of)
 static bool set_up(struct program *p)
 {
     static const uint64_t epochs[] = {0, 1, 0x7ffffffeu, 0xfffffffeu, (1ull << 48) - 2};
-    return emu_ranks_open(&p->ranks, p->n, p->seed, epochs[below(p, 5)], false);
+    int devices = chance(p, 4) ? 1 + (int)below(p, (size_t)p->n) : p->n; /* ranks share some */
+    return emu_ranks_open(&p->ranks, p->n, devices, p->seed, epochs[below(p, 5)], false);
 }
 
 /* ---------------------------------------------------------------------- what to do */
@@ -168,6 +170,8 @@ static void describe(const struct program *p, struct task *t, const char *name)
              t->op.premul ? (t->op.scalar_on_device ? " premul(device)" : " premul") : "",
              t->op.count, algorithms[t->op.algorithm], t->op.root, t->in_place ? " in place" : "",
              t->op.flags & SOL_GPU_PDL ? " pdl" : "", t->mark ? " marks" : "");
+    if (t->exact)
+        strncat(t->text, " exact", sizeof(t->text) - strlen(t->text) - 1);
 }
 
 static void draw_exchange(struct program *p, struct task *t, bool all)
@@ -219,7 +223,10 @@ static void draw_task(struct program *p, struct task *t, unsigned number)
     name = funcs[f].name;
     t->op.func = funcs[f].func;
     size_t size = ref_size(t->op.dtype);
+    t->exact = chance(p, 2);
     size_t block = draw_bytes(p) / size * size;
+    if (t->exact)
+        block = (block + 15) / 16 * 16;
     if (t->op.func == SOL_FUNC_BARRIER)
         block = 0;
     t->op.count = block / size;
@@ -249,8 +256,10 @@ static void fill(const struct program *p, const struct task *t, int rank, unsign
     }
 }
 
-static size_t draw_offset(struct program *p, size_t size)
+static size_t draw_offset(struct program *p, const struct task *t, size_t size)
 {
+    if (t->exact && !chance(p, 6))
+        return 0;
     switch (below(p, 3)) {
     case 0:
         return below(p, 16);
@@ -273,7 +282,7 @@ static size_t place_of(const struct task *t, int rank, int n)
 static void make_buffers(struct program *p, struct task *t, int r)
 {
     struct buffers *b = &t->of[r];
-    cudaSetDevice(r);
+    emu_ranks_use(&p->ranks, r);
     size_t size = t->exchange ? 1 : ref_size(t->op.dtype);
     bool apart = !t->in_place;
     b->send_bytes = t->send_bytes;
@@ -285,10 +294,10 @@ static void make_buffers(struct program *p, struct task *t, int r)
     bool shared = !apart && b->send_bytes > b->recv_bytes; /* reduce_scatter, scatter */
     size_t whole = !apart && shared ? b->send_bytes : b->recv_bytes;
     cudaMalloc((void **)&b->recv_block, whole + 2 * GUARD + 16);
-    b->recv = b->recv_block + GUARD + draw_offset(p, size);
+    b->recv = b->recv_block + GUARD + draw_offset(p, t, size);
     if (apart) {
         cudaMalloc((void **)&b->send_block, b->send_bytes + 16);
-        b->send = b->send_block + draw_offset(p, size);
+        b->send = b->send_block + draw_offset(p, t, size);
     } else if (shared) {
         b->send = b->recv;
         b->recv += t->op.func == SOL_FUNC_REDUCE_SCATTER || t->op.func == SOL_FUNC_SCATTER
@@ -314,7 +323,7 @@ static void free_buffers(struct program *p, struct task *t)
 {
     for (int r = 0; r < p->n; r++) {
         struct buffers *b = &t->of[r];
-        cudaSetDevice(r);
+        emu_ranks_use(&p->ranks, r);
         cudaFree(b->send_block);
         cudaFree(b->recv_block);
         cudaFree(b->scalar);
@@ -350,7 +359,7 @@ static cudaError_t launch_messages(struct program *p, struct task *t, int r)
 static cudaError_t launch(struct program *p, struct task *t, int r)
 {
     const struct buffers *b = &t->of[r];
-    cudaSetDevice(r);
+    emu_ranks_use(&p->ranks, r);
     if (t->exchange)
         return launch_messages(p, t, r);
     struct sol_gpu_op op = t->op;
@@ -508,9 +517,45 @@ static void tell(const struct program *p)
     fputs(emu_report(), stdout);
 }
 
-static bool run_batch(struct program *p, unsigned number)
+/* All tasks on one rank; as a graph that is launched `times` if not 0. */
+static bool launch_batch(struct program *p, int r, unsigned times)
 {
-    bool good = true;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    emu_ranks_use(&p->ranks, r);
+    if (times)
+        cudaStreamBeginCapture(p->ranks.stream[r], cudaStreamCaptureModeThreadLocal);
+    for (int i = 0; i < p->count; i++) {
+        cudaError_t e = launch(p, &p->tasks[i], r);
+        if (e != cudaSuccess) {
+            printf("FAILED seed %#llx: %s: launch: %s\n", (unsigned long long)p->seed,
+                   p->tasks[i].text, cudaGetErrorName(e));
+            return false;
+        }
+    }
+    if (!times)
+        return true;
+    cudaStreamEndCapture(p->ranks.stream[r], &graph);
+    cudaGraphInstantiate(&exec, graph, 0);
+    for (unsigned i = 0; i < times; i++)
+        cudaGraphLaunch(exec, p->ranks.stream[r]);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return true;
+}
+
+/* Replays of what is in place would reduce its own results. */
+static unsigned draw_replays(struct program *p)
+{
+    unsigned times = chance(p, 3) ? 1 + (unsigned)below(p, 3) : 0;
+    for (int i = 0; i < p->count; i++)
+        if (p->tasks[i].in_place && times)
+            times = 1;
+    return times;
+}
+
+static void draw_batch(struct program *p, unsigned number)
+{
     p->count = 0;
     for (int i = 0; i < BATCH; i++) {
         draw_task(p, &p->tasks[p->count], number + (unsigned)i);
@@ -523,19 +568,20 @@ static bool run_batch(struct program *p, unsigned number)
     for (int i = 1; i < p->count; i++)
         if (chance(p, 2))
             chain(p, &p->tasks[i - 1], &p->tasks[i]);
-    /* kernel after kernel, with nothing between, so that dependent launches overlap */
-    for (int i = 0; i < p->count; i++) {
-        if (verbose)
-            printf("%s\n", p->tasks[i].text);
-        for (int r = 0; r < p->n; r++) {
-            cudaError_t e = launch(p, &p->tasks[i], r);
-            if (e != cudaSuccess) {
-                printf("FAILED seed %#llx: %s: launch: %s\n", (unsigned long long)p->seed,
-                       p->tasks[i].text, cudaGetErrorName(e));
-                good = false;
-            }
-        }
-    }
+    for (int i = 0; verbose && i < p->count; i++)
+        printf("%s\n", p->tasks[i].text);
+}
+
+/* Kernel after kernel, with nothing between, so that dependent launches overlap. */
+static bool run_batch(struct program *p, unsigned number)
+{
+    bool good = true;
+    draw_batch(p, number);
+    unsigned times = draw_replays(p);
+    if (verbose)
+        printf("%d devices, %u replays\n", p->ranks.devices, times);
+    for (int r = 0; r < p->n && good; r++)
+        good = launch_batch(p, r, times);
     for (int r = 0; r < p->n && good; r++)
         good = cudaStreamSynchronize(p->ranks.stream[r]) == cudaSuccess;
     if (!good) {
@@ -628,13 +674,13 @@ static int run_all(const struct plan *plan)
 
 int main(int argc, char **argv)
 {
-    struct plan plan = {2, 8, 6, 1, 2};
+    struct plan plan = {2, 8, 24, 1, 2};
     uint64_t seed = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--quick") == 0) {
-            plan.seeds = 3;
+            plan.seeds = 12; /* every function, type and reduction once for each number of ranks */
             continue;
         }
         if (strcmp(argv[i], "--few") == 0) {

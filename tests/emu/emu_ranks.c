@@ -45,6 +45,11 @@ static void explain(const void *address, char *text, size_t bytes)
     }
 }
 
+void emu_ranks_use(const struct emu_ranks *p, int rank)
+{
+    cudaSetDevice(rank % p->devices);
+}
+
 static void make_rank(struct emu_ranks *p, int r, char **staging)
 {
     struct sol_gpu_comm *c = &p->comm[r];
@@ -52,8 +57,9 @@ static void make_rank(struct emu_ranks *p, int r, char **staging)
     c->rank = r;
     c->nranks = p->n;
     c->timeout_ns = EMU_RANKS_TIMEOUT_NS;
-    c->max_ctas = 8;
-    cudaSetDevice(r);
+    c->ranks_here = (p->n + p->devices - 1) / p->devices;
+    c->max_ctas = 8; /* SMs for each rank, see below */
+    emu_ranks_use(p, r);
     cudaStreamCreate(&p->stream[r]);
     cudaMalloc((void **)staging, c->layout.total);
     cudaMalloc((void **)&c->state, sizeof(*c->state));
@@ -65,13 +71,18 @@ static void make_rank(struct emu_ranks *p, int r, char **staging)
     emu_name(c->error, "error record of rank %d", r);
 }
 
-bool emu_ranks_open(struct emu_ranks *p, int n, uint64_t seed, uint64_t epoch, bool time_passes)
+bool emu_ranks_open(struct emu_ranks *p, int n, int devices, uint64_t seed, uint64_t epoch,
+                    bool time_passes)
 {
-    struct emu_options options = {
-        .seed = seed, .devices = n, .sms = 8, .time_passes = time_passes, .explain = explain};
+    struct emu_options options = {.seed = seed,
+                                  .devices = devices,
+                                  .sms = 8 * ((n + devices - 1) / devices),
+                                  .time_passes = time_passes,
+                                  .explain = explain};
     char *staging[SOL_GPU_MAX_RANKS];
     memset(p, 0, sizeof(*p));
     p->n = n;
+    p->devices = devices;
     if (!emu_open(&options))
         return false;
     explained = p;
@@ -82,7 +93,7 @@ bool emu_ranks_open(struct emu_ranks *p, int n, uint64_t seed, uint64_t epoch, b
     for (int r = 0; r < n; r++)
         memcpy(p->comm[r].staging, staging, (size_t)n * sizeof(*staging));
     for (int r = 0; r < n; r++) {
-        cudaSetDevice(r);
+        emu_ranks_use(p, r);
         if (sol_gpu_init(&p->comm[r], epoch, p->stream[r]) != cudaSuccess)
             return false;
     }

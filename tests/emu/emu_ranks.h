@@ -10,7 +10,7 @@
 #include "emu/emu.h"
 
 struct emu_ranks {
-    int n;
+    int n, devices; /* rank r is on device r mod devices */
     struct sol_gpu_comm comm[SOL_GPU_MAX_RANKS];
     cudaStream_t stream[SOL_GPU_MAX_RANKS];
     uint32_t *abort_word; /* of all ranks; the host may write it at any time */
@@ -18,8 +18,11 @@ struct emu_ranks {
 
 #define EMU_RANKS_TIMEOUT_NS 100000000u
 
-/* Opens a machine. `epoch`: see sol_gpu_init. `time_passes`: see emu.h. False: see emu_report. */
-bool emu_ranks_open(struct emu_ranks *ranks, int n, uint64_t seed, uint64_t epoch,
+/* Opens a machine of `devices`. `epoch`: see sol_gpu_init. `time_passes`: see emu.h. False: see
+ * emu_report. */
+bool emu_ranks_open(struct emu_ranks *ranks, int n, int devices, uint64_t seed, uint64_t epoch,
                     bool time_passes);
+/* Makes the device of a rank the current one. */
+void emu_ranks_use(const struct emu_ranks *ranks, int rank);
 
 #endif
