@@ -60,13 +60,9 @@ static void first_call_in_a_capture(gpu_rank_t *g)
     for (unsigned i = 0; i < 30; i++) {
         team_doing(g->team, g->rank, "replay %u", i);
         if (!gpu_fill(g, x, c, i) || !GPU_OK(g, cudaGraphLaunch(graph.exec, g->stream)) ||
-            !gpu_expect_sum(g, y, c, i) || !gpu_expect_gather(g, gathered, c, i))
+            !gpu_expect_sum(g, y, c, i) || !gpu_expect_gather(g, gathered, c, i) ||
+            !gpu_expect_of(g, part, c, i, g->rank) || !gpu_expect_of(g, got, c, i, previous))
             return;
-        GPU_OK(g, cudaMemcpyAsync(g->host, got, c * 4, cudaMemcpyDefault, g->stream));
-        GPU_OK(g, cudaStreamSynchronize(g->stream));
-        for (size_t k = 0; k < c; k++)
-            if (!TEAM_CHECK(g->team, g->rank, g->host[k] == gpu_value(i, previous, k)))
-                return;
     }
     GPU_OK(g, cudaGraphExecDestroy(graph.exec));
 }
@@ -227,8 +223,8 @@ static void dependent_chain(gpu_rank_t *g)
         graph_t graph;
         for (size_t i = 0; i < count; i++)
             result[i] = (float)((i + (size_t)g->rank) % 13);
-        GPU_OK(g, cudaMemcpy(buffer[0], result, count * 4, cudaMemcpyDefault));
-        if (!begin(g, g->stream) || !chain(g, buffer, STEPS, count) || !end(g, g->stream, &graph))
+        if (!gpu_copy(g, buffer[0], result, count * 4) || !begin(g, g->stream) ||
+            !chain(g, buffer, STEPS, count) || !end(g, g->stream, &graph))
             break;
         for (int round = 0; round < 20; round++) {
             team_doing(g->team, g->rank, "chain of %zu, round %d", count, round);
@@ -236,9 +232,8 @@ static void dependent_chain(gpu_rank_t *g)
                 GPU_OK(g, cudaGraphLaunch(graph.exec, g->stream));
             else if (!chain(g, buffer, STEPS, count))
                 break;
-            GPU_OK(g, cudaMemcpyAsync(result, buffer[2 * STEPS - 1], count * 4, cudaMemcpyDefault,
-                                      g->stream));
-            GPU_OK(g, cudaStreamSynchronize(g->stream));
+            if (!gpu_copy(g, result, buffer[2 * STEPS - 1], count * 4))
+                goto out;
             for (size_t i = 0; i < count; i++) {
                 float sum = 0;
                 for (int r = 0; r < g->nranks; r++)

@@ -48,13 +48,7 @@ static bool look_at(gpu_rank_t *g, const int32_t *out, const made_t *made, uint6
         return gpu_expect_sum(g, out, made->count, seed);
     if (made->func == 2)
         return gpu_expect_gather(g, out, part, seed);
-    if (!GPU_OK(g, cudaMemcpyAsync(g->host, out, made->count * 4, cudaMemcpyDefault, g->stream)) ||
-        !GPU_OK(g, cudaStreamSynchronize(g->stream)))
-        return false;
-    for (size_t i = 0; i < made->count; i++)
-        if (!TEAM_CHECK(g->team, g->rank, g->host[i] == gpu_value(seed, root, i)))
-            return false;
-    return true;
+    return gpu_expect_of(g, out, made->count, seed, root);
 }
 
 /* Calls in bursts of SLOTS, then all results of the burst are compared. */

@@ -45,7 +45,7 @@ bool gpu_comm(gpu_rank_t *g, int id, sol_comm_t *comm)
 {
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
     config.backend = SOL_BACKEND_CUDA;
-    config.timeout_ms = g->timeout_ms ? g->timeout_ms : 20000;
+    config.timeout_ms = g->timeout_ms ? g->timeout_ms : 6000;
     config.check = g->check;
     *comm = NULL;
     team_doing(g->team, g->rank, "creating communicator %d", id);
@@ -80,6 +80,13 @@ int32_t gpu_sum(uint64_t seed, int nranks, size_t i)
     return (int32_t)sum;
 }
 
+bool gpu_copy(gpu_rank_t *g, void *to, const void *from, size_t bytes)
+{
+    return GPU_OK(g, cudaStreamSynchronize(g->stream)) &&
+           GPU_OK(g, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->stream)) &&
+           GPU_OK(g, cudaStreamSynchronize(g->stream));
+}
+
 static int32_t *host(gpu_rank_t *g, size_t count)
 {
     if (g->host_count < count) {
@@ -95,39 +102,57 @@ bool gpu_fill(gpu_rank_t *g, int32_t *device, size_t count, uint64_t seed)
     int32_t *data = host(g, count);
     for (size_t i = 0; i < count; i++)
         data[i] = gpu_value(seed, g->rank, i);
-    return GPU_OK(g, cudaMemcpyAsync(device, data, count * 4, cudaMemcpyDefault, g->stream)) &&
-           GPU_OK(g, cudaStreamSynchronize(g->stream));
+    return gpu_copy(g, device, data, count * 4);
 }
 
-static bool download(gpu_rank_t *g, const int32_t *device, size_t count)
+const int32_t *gpu_download(gpu_rank_t *g, const int32_t *device, size_t count)
 {
-    return GPU_OK(g, cudaMemcpyAsync(host(g, count), device, count * 4, cudaMemcpyDefault,
-                                     g->stream)) &&
-           GPU_OK(g, cudaStreamSynchronize(g->stream));
+    int32_t *data = host(g, count);
+    return gpu_copy(g, data, device, count * 4) ? data : NULL;
+}
+
+/* A wrong element is often only what a wait that expired has left behind. */
+static const char *story(gpu_rank_t *g)
+{
+    sol_status_t status = SOL_OK;
+    if (g->comm && sol_comm_async_error(g->comm, &status) == SOL_OK && status != SOL_OK)
+        return sol_last_error(g->comm);
+    return "the communicator has no error";
 }
 
 static bool same(gpu_rank_t *g, size_t i, int32_t got, int32_t wanted)
 {
     if (got != wanted)
-        team_fail(g->team, g->rank, "element %zu is %d, not %d (%s)", i, got, wanted,
-                  g->team->rank[g->rank].doing);
+        team_fail(g->team, g->rank, "element %zu is %d, not %d (%s); %s", i, got, wanted,
+                  g->team->rank[g->rank].doing, story(g));
     return got == wanted;
 }
 
 bool gpu_expect_sum(gpu_rank_t *g, const int32_t *device, size_t count, uint64_t seed)
 {
-    bool ok = download(g, device, count);
+    const int32_t *got = gpu_download(g, device, count);
+    bool ok = got != NULL;
     for (size_t i = 0; i < count && ok; i++)
-        ok = same(g, i, g->host[i], gpu_sum(seed, g->nranks, i));
+        ok = same(g, i, got[i], gpu_sum(seed, g->nranks, i));
     return ok;
 }
 
 bool gpu_expect_gather(gpu_rank_t *g, const int32_t *device, size_t count, uint64_t seed)
 {
     size_t all = count * (size_t)g->nranks;
-    bool ok = download(g, device, all);
+    const int32_t *got = gpu_download(g, device, all);
+    bool ok = got != NULL;
     for (size_t i = 0; i < all && ok; i++)
-        ok = same(g, i, g->host[i], gpu_value(seed, (int)(i / count), i % count));
+        ok = same(g, i, got[i], gpu_value(seed, (int)(i / count), i % count));
+    return ok;
+}
+
+bool gpu_expect_of(gpu_rank_t *g, const int32_t *device, size_t count, uint64_t seed, int rank)
+{
+    const int32_t *got = gpu_download(g, device, count);
+    bool ok = got != NULL;
+    for (size_t i = 0; i < count && ok; i++)
+        ok = same(g, i, got[i], gpu_value(seed, rank, i));
     return ok;
 }
 

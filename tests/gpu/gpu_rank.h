@@ -17,7 +17,7 @@ typedef struct gpu_rank {
     int devices, device;
     sol_comm_t comm;
     cudaStream_t stream;
-    int timeout_ms; /* of gpu_comm; 0: 20000 */
+    int timeout_ms; /* of gpu_comm; 0: 6000 */
     int check;
     int32_t *host;
     size_t host_count;
@@ -55,11 +55,23 @@ void gpu_free(gpu_rank_t *g, void *memory);
 int32_t gpu_value(uint64_t seed, int rank, size_t i);
 int32_t gpu_sum(uint64_t seed, int nranks, size_t i);
 
-/* Stream-ordered on g->stream, then waited for. */
+/*
+ * Copy behind what is on g->stream, and wait. The stream is waited for before the copy: one to or
+ * from pageable memory that CUDA has to keep waiting for a kernel holds up the copies of every
+ * other thread on that device, and so may hold up the rank that the kernel waits for.
+ */
+bool gpu_copy(gpu_rank_t *g, void *to, const void *from, size_t bytes);
+/* The elements on the host, until the next call of these; NULL is a recorded failure. */
+const int32_t *gpu_download(gpu_rank_t *g, const int32_t *device, size_t count);
+
+/* The same, with g->stream idle afterwards. */
 bool gpu_fill(gpu_rank_t *g, int32_t *device, size_t count, uint64_t seed);
 bool gpu_expect_sum(gpu_rank_t *g, const int32_t *device, size_t count, uint64_t seed);
 /* all_gather's result: rank by rank. */
 bool gpu_expect_gather(gpu_rank_t *g, const int32_t *device, size_t count, uint64_t seed);
+
+/* What `rank` filled in. */
+bool gpu_expect_of(gpu_rank_t *g, const int32_t *device, size_t count, uint64_t seed, int rank);
 
 /* Waits for g->stream, at most `seconds`; false (recorded) if it is still busy. */
 bool gpu_wait(gpu_rank_t *g, double seconds);
