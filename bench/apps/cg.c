@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cg.c: conjugate gradients on a 3-D Poisson problem, one slab a GPU, host-launched: an iteration
+ * is a halo exchange, three kernels and two all_reduces of 8 bytes, and a solve is one CUDA graph.
+ * The same kernels run over NCCL and over solccl, in turns; the solutions are compared bit by bit
+ * (two contributions have one sum, whoever adds them), and the residual is computed afresh.
+ *
+ *   solccl run -n 2 app-cg [rounds]
+ *
+ * A row's figures are of one iteration. local_us is the iteration with no communication at all:
+ * what is left if the exchange and the all_reduces took no time.
+ */
+#include "app.h"
+#include "cg_kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ITERATIONS = 4000 };
+
+static const int grids[] = {16, 32, 48, 64, 96, 128, 192, 256};
+
+static cg_slab_t slab;
+static const app_library_t *library; /* NULL: no communication */
+static int iterations;
+
+static size_t plane_points(void)
+{
+    return (size_t)slab.n * (size_t)slab.n;
+}
+
+static bool sum(double *scalar)
+{
+    return !library || library->all_reduce(scalar, 1);
+}
+
+static bool exchange(void)
+{
+    size_t plane = plane_points();
+    double *own = slab.p + plane, *last = slab.p + plane * (size_t)slab.planes;
+
+    if (!library)
+        return true;
+    return library->exchange(own, slab.p, app.rank - 1, last, last + plane,
+                             app.rank + 1 < app.nranks ? app.rank + 1 : -1, plane);
+}
+
+static bool start(void *unused)
+{
+    (void)unused;
+    return app_cuda(cg_start(&slab, app.stream), "start") && sum(&slab.scalars->rr[0]);
+}
+
+static bool iterate(int i)
+{
+    return exchange() && app_cuda(cg_multiply(&slab, app.stream), "multiply") &&
+           sum(&slab.scalars->pq) && app_cuda(cg_update(&slab, i, app.stream), "update") &&
+           sum(&slab.scalars->rr[(i + 1) % 2]) &&
+           app_cuda(cg_direction(&slab, i, app.stream), "direction");
+}
+
+static bool solve(void *unused)
+{
+    bool ok = start(unused);
+    int i;
+
+    for (i = 0; i < iterations && ok; i++)
+        ok = iterate(i);
+    return ok;
+}
+
+static bool fetch(double *to, const double *from)
+{
+    return app_cuda(cudaStreamSynchronize(app.stream), "the solver") &&
+           app_cuda(cudaMemcpy(to, from, sizeof(double), cudaMemcpyDeviceToHost), "a scalar");
+}
+
+/* How many iterations until the recursive residual has fallen to 1e-8, launched one by one. */
+static bool count_iterations(void)
+{
+    double rr0, rr;
+
+    if (!start(NULL) || !fetch(&rr0, &slab.scalars->rr[0]))
+        return false;
+    for (iterations = 0; iterations < MAX_ITERATIONS;) {
+        if (!iterate(iterations) || !iterate(iterations + 1))
+            return false;
+        iterations += 2;
+        if (!fetch(&rr, &slab.scalars->rr[0]))
+            return false;
+        if (!(rr > 1e-16 * rr0))
+            return true;
+    }
+    fprintf(stderr, "rank %d: no convergence in %d iterations\n", app.rank, MAX_ITERATIONS);
+    return false;
+}
+
+/* |b - A x| / |b|, from x alone. */
+static bool residual(double *relative)
+{
+    double rr, bb;
+
+    if (!start(NULL) || !fetch(&bb, &slab.scalars->rr[0]))
+        return false;
+    /* start has overwritten x: solve again, then check */
+    if (!solve(NULL) || !app_cuda(cg_check_begin(&slab, app.stream), "check") || !exchange() ||
+        !app_cuda(cg_check_end(&slab, app.stream), "check") || !sum(&slab.scalars->rr[0]) ||
+        !fetch(&rr, &slab.scalars->rr[0]))
+        return false;
+    *relative = sqrt(rr / bb);
+    return true;
+}
+
+static bool make_slab(int n)
+{
+    size_t plane, bytes;
+    double **vectors[] = {&slab.x, &slab.r, &slab.q, &slab.b};
+    size_t i;
+
+    memset(&slab, 0, sizeof(slab));
+    slab.n = n;
+    slab.planes = n / app.nranks;
+    slab.first = app.rank * slab.planes;
+    plane = plane_points();
+    bytes = plane * (size_t)slab.planes * sizeof(double);
+    for (i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++)
+        if (!app_cuda(cudaMalloc((void **)vectors[i], bytes), "a vector"))
+            return false;
+    return app_cuda(cudaMalloc((void **)&slab.p, bytes + 2 * plane * sizeof(double)), "p") &&
+           app_cuda(cudaMalloc((void **)&slab.scalars, sizeof(cg_scalars_t)), "scalars") &&
+           app_cuda(cudaMemset(slab.scalars, 0, sizeof(cg_scalars_t)), "scalars") &&
+           app_cuda(cg_known(&slab, app.stream), "the known solution") &&
+           app_cuda(cg_right_side(&slab, app.stream), "the right side") &&
+           /* the outermost planes stay zero from here on */
+           app_cuda(cudaMemsetAsync(slab.p, 0, bytes + 2 * plane * sizeof(double), app.stream),
+                    "p") &&
+           app_cuda(cudaStreamSynchronize(app.stream), "the problem");
+}
+
+static void free_slab(void)
+{
+    cudaFree(slab.x);
+    cudaFree(slab.r);
+    cudaFree(slab.q);
+    cudaFree(slab.b);
+    cudaFree(slab.p);
+    cudaFree(slab.scalars);
+}
+
+/* Elements of this rank's solution that differ from the first library's, or all of them when the
+ * residual is not what was asked for. */
+static bool check(double *first, bool is_first, double *relative, size_t *wrong)
+{
+    size_t count = plane_points() * (size_t)slab.planes, i;
+    double *x = malloc(count * sizeof(double)), total;
+    bool ok = x && residual(relative) &&
+              app_cuda(cudaMemcpy(x, slab.x, count * sizeof(double), cudaMemcpyDeviceToHost), "x");
+
+    *wrong = 0;
+    if (ok && is_first)
+        memcpy(first, x, count * sizeof(double));
+    for (i = 0; ok && i < count; i++)
+        *wrong += memcmp(&first[i], &x[i], sizeof(double)) != 0;
+    if (ok && !(*relative < 1e-7))
+        *wrong = count;
+    free(x);
+    total = (double)*wrong;
+    ok = ok && app_largest(&total);
+    *wrong = (size_t)total;
+    return ok;
+}
+
+typedef struct contender {
+    const app_library_t *library;
+    cudaGraphExec_t graph;
+    perf_samples_t samples;
+    double relative;
+    size_t wrong;
+} contender_t;
+
+static bool sample(contender_t *contender)
+{
+    double us = 0;
+
+    return app_time(contender->graph, 3, &us) &&
+           perf_samples_add(&contender->samples, us / 3 / iterations);
+}
+
+static bool measure(contender_t *all, int count, int rounds)
+{
+    int round, i, k;
+
+    for (round = 0; round < rounds; round++)
+        for (i = 0; i < count; i++)
+            for (k = 0; k < 4; k++)
+                if (!sample(&all[(round + i) % count])) /* the order rotates */
+                    return false;
+    return true;
+}
+
+static void report(contender_t *all, int count)
+{
+    double local = perf_figures(&all[count - 1].samples).p50;
+    int i;
+
+    for (i = 0; i < count - 1; i++) {
+        char extra[256];
+
+        snprintf(extra, sizeof(extra),
+                 ", \"grid\": %d, \"iterations\": %d, \"relative_residual\": %.2e, "
+                 "\"local_us\": %.3f, \"iterations_per_s\": %.0f",
+                 slab.n, iterations, all[i].relative, local,
+                 1e6 / perf_figures(&all[i].samples).p50);
+        app_row("app-cg", all[i].library->name, "graph",
+                plane_points() * (size_t)slab.n * sizeof(double), &all[i].samples, all[i].wrong,
+                extra);
+    }
+}
+
+static bool run_grid(int n, int rounds)
+{
+    contender_t all[3];
+    int count = 0, i;
+    double *first = NULL;
+    bool ok = n % app.nranks == 0 && make_slab(n);
+
+    memset(all, 0, sizeof(all));
+    for (i = 0; i < app.library_count; i++)
+        all[count++].library = app.libraries[i];
+    count++; /* the last one has no library */
+    if (ok) {
+        library = all[0].library;
+        first = malloc(plane_points() * (size_t)slab.planes * sizeof(double));
+        ok = first && count_iterations();
+    }
+    for (i = 0; ok && i < count; i++) {
+        library = all[i].library;
+        if (library)
+            ok = check(first, i == 0, &all[i].relative, &all[i].wrong);
+        ok = ok && app_capture(&all[i].graph, solve, NULL);
+    }
+    ok = ok && measure(all, count, rounds);
+    if (ok)
+        report(all, count);
+    for (i = 0; i < count; i++) {
+        if (all[i].graph)
+            cudaGraphExecDestroy(all[i].graph);
+        perf_samples_clear(&all[i].samples);
+    }
+    free(first);
+    free_slab();
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 ? atoi(argv[1]) : 3;
+    size_t i;
+    bool ok;
+
+    if (rounds < 1 || rounds > 100) {
+        fprintf(stderr, "usage: solccl run -n 2 app-cg [rounds, 1 to 100]\n");
+        return 2;
+    }
+    ok = app_open();
+    for (i = 0; ok && i < sizeof(grids) / sizeof(grids[0]); i++)
+        ok = run_grid(grids[i], rounds);
+    app_close();
+    return ok ? 0 : 1;
+}
