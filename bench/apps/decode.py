@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Token generation, tensor parallel: what a collective is worth in time between tokens.
+
+A Llama-shaped decoder (grouped-query attention, gated feed-forward), its weights split over the
+ranks as engines split them: two all_reduces a layer, one small all_gather for the next token. A
+whole step, sampling included, is one CUDA graph. The same weights and the same step run with each
+way to communicate, in turns, and the tokens must be equal:
+
+    nccl      torch.distributed over NCCL (label it with --label when another library stands before)
+    solccl    solccl's operators
+    fused     solccl's all_reduce + residual + norm as one operator
+    local     no communication at all: what is left if it took no time (its tokens mean nothing)
+
+On CPU ranks (--device cpu) `gloo` takes nccl's place and steps run eagerly.
+
+    torchrun --nproc-per-node 2 bench/apps/decode.py --model 70b --batch 1,8,64 --ways nccl,solccl
+
+Writes one JSON line per way, batch and context to stdout on rank 0.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+#         hidden heads kv  dim  inner  layers vocab
+SHAPES = {
+    "tiny": (256, 8, 4, 32, 704, 4, 1024),
+    "1b": (2048, 32, 8, 64, 8192, 16, 128256),
+    "8b": (4096, 32, 8, 128, 14336, 32, 128256),
+    "70b": (8192, 64, 8, 128, 28672, 80, 128256),
+}
+EPS = 1e-5
+ROPE_BASE = 500000.0
+
+
+class Shape:
+    """The published shape of a model and this rank's share of it."""
+
+    def __init__(self, name, layers, ranks):
+        self.name = name
+        hidden, heads, kv, self.dim, inner, published, vocab = SHAPES[name]
+        self.hidden, self.published = hidden, published
+        self.layers = min(layers, published) if layers else published
+        for what, value in (("heads", heads), ("kv heads", kv), ("inner", inner), ("vocab", vocab)):
+            if value % ranks:
+                raise SystemExit(f"{name}: {value} {what} cannot be split over {ranks} ranks")
+        self.heads, self.kv = heads // ranks, kv // ranks
+        self.inner, self.vocab = inner // ranks, vocab // ranks
+
+
+def add_norm(x, residual, weight):
+    """residual + x, and its root-mean-square norm, computed in fp32."""
+    residual = residual + x
+    wide = residual.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)
+    return wide.to(x.dtype) * weight, residual
+
+
+def gate(both):
+    """The gated activation of a feed-forward layer."""
+    left, right = both.chunk(2, -1)
+    return F.silu(left) * right
+
+
+def rotate(x, cos, sin):
+    """Rotary position embedding; x is batch, heads, dim."""
+    left, right = x.chunk(2, -1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+
+
+# ------------------------------------------------------------------ ways to communicate
+
+
+class Local:
+    """No communication: the step without it."""
+
+    name = "local"
+    norm = staticmethod(add_norm)
+
+    def all_reduce(self, x):
+        return x
+
+    def all_gather(self, x):
+        return x.unsqueeze(0)
+
+    def reduce_add_norm(self, x, residual, weight):
+        return self.norm(self.all_reduce(x), residual, weight)
+
+
+class Torch(Local):
+    """torch.distributed with the process group's own library."""
+
+    def __init__(self, name, ranks):
+        self.name, self.ranks = name, ranks
+
+    def all_reduce(self, x):
+        dist.all_reduce(x)
+        return x
+
+    def all_gather(self, x):
+        out = x.new_empty((self.ranks * x.shape[0],) + x.shape[1:])
+        dist.all_gather_into_tensor(out, x)
+        return out.view((self.ranks,) + x.shape)
+
+
+class Solccl(Local):
+    """solccl's operators, unfused."""
+
+    name = "solccl"
+
+    def __init__(self, comm):
+        import solccl.torch as ops
+
+        self.ops, self.comm = ops, comm
+
+    def all_reduce(self, x):
+        return self.ops.all_reduce(x, self.comm)
+
+    def all_gather(self, x):
+        return self.ops.all_gather(x, self.comm)
+
+
+class Fused(Solccl):
+    """all_reduce + residual + norm in one kernel."""
+
+    name = "fused"
+
+    def reduce_add_norm(self, x, residual, weight):
+        return self.ops.all_reduce_rms_norm(x, residual, weight, EPS, self.comm)
+
+
+# ------------------------------------------------------------------------------- model
+
+
+class Decoder:
+    """One rank's weights and caches, and a step over them with a given way to communicate."""
+
+    def __init__(self, shape, rank, device, dtype, seed):
+        self.shape, self.rank, self.device, self.dtype = shape, rank, device, dtype
+        make = torch.Generator(device=device)
+        make.manual_seed(seed)  # the same on all ranks: embedding and norms are whole everywhere
+        h = shape.hidden
+
+        def random(*size, scale):
+            return torch.empty(size, device=device, dtype=dtype).normal_(0, scale, generator=make)
+
+        self.embedding = random(shape.vocab * dist.get_world_size(), h, scale=1.0)
+        make.manual_seed(seed + 1 + rank)
+        qkv = (shape.heads + 2 * shape.kv) * shape.dim
+        self.layers = [
+            {
+                "qkv": random(qkv, h, scale=h**-0.5),
+                "o": random(h, shape.heads * shape.dim, scale=h**-0.5),
+                "up": random(2 * shape.inner, h, scale=h**-0.5),
+                "down": random(h, shape.inner, scale=(4 * h) ** -0.5),
+                "norm1": torch.ones(h, device=device, dtype=dtype),
+                "norm2": torch.ones(h, device=device, dtype=dtype),
+            }
+            for _ in range(shape.layers)
+        ]
+        self.norm = torch.ones(h, device=device, dtype=dtype)
+        self.head = random(shape.vocab, h, scale=h**-0.5)
+        self.gate, self.rotate = gate, rotate
+
+    def caches(self, batch, context):
+        """Fill the caches of a context that has been read, the same at every call."""
+        make = torch.Generator(device=self.device)
+        make.manual_seed(99 + self.rank)
+        size = (self.shape.layers, 2, batch, self.shape.kv, context, self.shape.dim)
+        self.context = context
+        self.cache = torch.empty(size, device=self.device, dtype=self.dtype)
+        self.cache.normal_(0, 1, generator=make)
+        self.position = torch.zeros(1, device=self.device, dtype=torch.int64)
+        self.token = torch.arange(batch, device=self.device)
+
+    def attend(self, layer, qkv):
+        """Attention of one new token a sequence over a window of `context` tokens."""
+        s, batch = self.shape, qkv.shape[0]
+        q, k, v = qkv.view(batch, -1, s.dim).split((s.heads, s.kv, s.kv), 1)
+        q, k = self.rotate(q, self.cos, self.sin), self.rotate(k, self.cos, self.sin)
+        keys, values = self.cache[layer]
+        slot = self.position % self.context  # the oldest token leaves the window
+        keys.index_copy_(2, slot, k.unsqueeze(2))
+        values.index_copy_(2, slot, v.unsqueeze(2))
+        out = F.scaled_dot_product_attention(q.unsqueeze(2), keys, values, enable_gqa=True)
+        return out.reshape(batch, -1)
+
+    def angles(self):
+        half = self.shape.dim // 2
+        steps = torch.arange(half, device=self.device, dtype=torch.float32) / half
+        angle = (self.position + self.context) * ROPE_BASE**-steps
+        self.cos, self.sin = angle.cos().to(self.dtype), angle.sin().to(self.dtype)
+
+    def sample(self, way, logits):
+        """The greatest logit's token over all ranks: one pair a row from each."""
+        value, index = logits.float().max(-1)
+        pairs = torch.stack((value.double(), (index + self.rank * self.shape.vocab).double()), -1)
+        every = way.all_gather(pairs)
+        best = every[..., 0].argmax(0, keepdim=True)
+        return every[..., 1].gather(0, best)[0].long()
+
+    def step(self, way):
+        """One token for every sequence: self.token and the caches move on."""
+        self.angles()
+        residual = F.embedding(self.token, self.embedding)
+        x, residual = way.norm(torch.zeros_like(residual), residual, self.layers[0]["norm1"])
+        for i, layer in enumerate(self.layers):
+            x = F.linear(self.attend(i, F.linear(x, layer["qkv"])), layer["o"])
+            x, residual = way.reduce_add_norm(x, residual, layer["norm2"])
+            x = F.linear(self.gate(F.linear(x, layer["up"])), layer["down"])
+            after = self.layers[i + 1]["norm1"] if i + 1 < len(self.layers) else self.norm
+            x, residual = way.reduce_add_norm(x, residual, after)
+        self.token.copy_(self.sample(way, F.linear(x, self.head)))
+        self.position.add_(1)
+
+
+# ----------------------------------------------------------------------------- figures
+
+
+class Run:
+    """One way's step, ready to be repeated, and what it took."""
+
+    def __init__(self, way, model, graph):
+        self.way, self.model, self.graph, self.times, self.tokens = way, model, None, [], None
+        if graph:
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side), torch.no_grad():
+                for _ in range(3):
+                    model.step(way)
+            torch.cuda.synchronize()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph), torch.no_grad():
+                model.step(way)
+
+    def once(self):
+        if self.graph:
+            self.graph.replay()
+        else:
+            with torch.no_grad():
+                self.model.step(self.way)
+
+    def generate(self, count):
+        """The tokens of `count` steps after a fresh start, to compare."""
+        tokens = []
+        for _ in range(count):
+            self.once()
+            tokens.append(self.model.token.tolist())
+        self.tokens = tokens
+
+    def sample(self, steps, cuda):
+        if cuda:
+            torch.cuda.synchronize()
+        dist.barrier(group=HOST)
+        times = []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            self.once()
+            if cuda:
+                torch.cuda.synchronize()
+            times.append((time.perf_counter() - begin) * 1e6)
+        slowest = torch.tensor(times, dtype=torch.float64)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=HOST)
+        self.times += slowest.tolist()
+
+
+def quantile(values, q):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(q * len(values)))]
+
+
+def versions():
+    found = {"torch": torch.__version__}
+    if torch.cuda.is_available():
+        found["cuda"] = torch.version.cuda
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    try:
+        import solccl
+
+        found["solccl"] = solccl.__version__
+    except ImportError:
+        pass
+    return found
+
+
+def row(run, runs, shape, batch, options, first):
+    local = next((r for r in runs if r.way.name == "local"), None)
+    command = "torchrun --nproc-per-node %d decode.py %s" % (
+        dist.get_world_size(),
+        " ".join(sys.argv[1:]),
+    )
+    result = {
+        "run": options.run,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "device": options.device_name,
+        "versions": versions(),
+        "command": command,
+        "library": options.label if run.way.name in ("nccl", "gloo") and options.label else run.way.name,
+        "ranks": dist.get_world_size(),
+        "processes": dist.get_world_size(),
+        "op": "app-decode",
+        "dtype": options.dtype,
+        "bytes": batch * shape.hidden * 2,
+        "mode": "graph" if run.graph else "eager",
+        "us_min": round(min(run.times), 2),
+        "us_p50": round(statistics.median(run.times), 2),
+        "us_p99": round(quantile(run.times, 0.99), 2),
+        "samples": len(run.times),
+        "model": shape.name,
+        "layers": shape.layers,
+        "layers_published": shape.published,
+        "batch": batch,
+        "context": options.context,
+        "tokens_per_s": round(batch * 1e6 / statistics.median(run.times), 1),
+    }
+    if local is not None and run is not local:
+        result["local_us"] = round(statistics.median(local.times), 2)
+    if run.way.name != "local":
+        result["wrong"] = sum(
+            a != b for mine, theirs in zip(run.tokens, first.tokens) for a, b in zip(mine, theirs)
+        )
+    print(json.dumps(result), flush=True)
+
+
+def measure(options, shape, model, ways, batch):
+    cuda = options.device == "cuda"
+    runs = []
+    for way in ways:
+        model.caches(batch, options.context)
+        runs.append(Run(way, model, cuda))
+        # the same caches for the next way: a graph keeps the memory that it was captured with
+        runs[-1].state = (model.cache, model.position, model.token)
+        model.cache.normal_(0, 1, generator=seeded(options, model))
+        model.position.zero_()
+        model.token.copy_(torch.arange(batch, device=model.device))
+        runs[-1].generate(options.compare)
+    for turn in range(options.rounds):
+        for i in range(len(runs)):
+            run = runs[(turn + i) % len(runs)]
+            model.cache, model.position, model.token = run.state
+            run.sample(options.steps, cuda)
+    if dist.get_rank() == 0:
+        first = next(r for r in runs if r.way.name != "local")
+        for run in runs:
+            row(run, runs, shape, batch, options, first)
+
+
+def seeded(options, model):
+    make = torch.Generator(device=model.device)
+    make.manual_seed(options.seed + 500 + model.rank)
+    return make
+
+
+def make_ways(options, ranks):
+    ways = []
+    comm = None
+    for name in options.ways.split(","):
+        if name in ("nccl", "gloo"):
+            ways.append(Torch(name, ranks))
+        elif name == "local":
+            ways.append(Local())
+        elif name in ("solccl", "fused"):
+            if comm is None:
+                import solccl
+
+                comm = solccl.Communicator.from_env(backend=options.device)
+            ways.append((Solccl if name == "solccl" else Fused)(comm))
+        else:
+            raise SystemExit(f"--ways: {name} is not one of nccl, gloo, solccl, fused, local")
+    return ways
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=SHAPES, default="8b")
+    parser.add_argument("--layers", type=int, default=0, help="0: as many as published")
+    parser.add_argument("--batch", default="1", help="sequences, a list")
+    parser.add_argument("--context", type=int, default=1024, help="tokens in the window")
+    parser.add_argument("--ways", default="nccl,solccl,local")
+    parser.add_argument("--label", default="", help="library name of the torch.distributed rows")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--steps", type=int, default=30, help="steps a turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compare", type=int, default=16, help="tokens compared a sequence")
+    parser.add_argument("--seed", type=int, default=7)
+    return parser.parse_args()
+
+
+HOST = None
+
+
+def main():
+    global HOST
+    options = arguments()
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    cuda = options.device == "cuda"
+    if cuda:
+        torch.cuda.set_device(local_rank)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    HOST = dist.new_group(backend="gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    options.run = datetime.datetime.now(datetime.timezone.utc).strftime("decode-%Y%m%dT%H%M%S")
+    options.device_name = f"{ranks} x {torch.cuda.get_device_name()}" if cuda else "CPU"
+    device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    if cuda:  # one kernel each, as engines have them
+        Local.norm = staticmethod(torch.compile(add_norm, dynamic=False))
+    shape = Shape(options.model, options.layers, ranks)
+    with torch.no_grad():
+        model = Decoder(shape, rank, device, getattr(torch, options.dtype), options.seed)
+        if cuda:
+            model.gate = torch.compile(gate, dynamic=False)
+            model.rotate = torch.compile(rotate, dynamic=False)
+        ways = make_ways(options, ranks)
+        for batch in map(int, options.batch.split(",")):
+            measure(options, shape, model, ways, batch)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
