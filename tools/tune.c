@@ -205,16 +205,13 @@ static double measure(struct worker *w, const perf_case_t *c)
     return slowest[SAMPLES / 2] * 1e-3 / (double)calls;
 }
 
-/* The protocol's name, which stands behind the call's description. */
+/* The protocol's name: what stands before the colon. */
 static void protocol_of(struct worker *w, const perf_case_t *c, char *name, size_t bytes)
 {
     char text[1024] = "";
-    const char *at;
 
     sol_explain(w->comm, perf_op_func(c->op), c->count, c->dtype, SOL_SUM, text, sizeof(text));
-    at = strstr(text, ": ");
-    at = at ? at + 2 : text;
-    snprintf(name, bytes, "%.*s", (int)strcspn(at, ", ("), at);
+    snprintf(name, bytes, "%.*s", (int)strcspn(text, ":"), text);
 }
 
 static bool try_grid(struct worker *w, int grid)

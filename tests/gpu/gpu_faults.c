@@ -253,7 +253,7 @@ static void a_lost_path_with_nccl(gpu_rank_t *g)
     TEAM_OK(g->team, g->rank,
             sol_explain(g->comm, SOL_FUNC_ALL_REDUCE, 10, SOL_INT32, SOL_SUM, text, sizeof(text)),
             g->comm);
-    TEAM_CHECK(g->team, g->rank, strstr(text, "NCCL") != NULL);
+    TEAM_CHECK(g->team, g->rank, strncmp(text, "nccl: ", 6) == 0);
     int32_t *x = gpu_alloc(g, COUNT * 4), *y = gpu_alloc(g, COUNT * 4);
     gpu_fill(g, x, COUNT, 2);
     TEAM_OK(g->team, g->rank, sol_all_reduce(x, y, COUNT, SOL_INT32, SOL_SUM, g->comm, g->stream),

@@ -23,15 +23,12 @@ static bool exchanged(sol_func_t func)
 sol_status_t sol_cuda_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes)
 {
     struct sol_cuda *state = sol_cuda_of(comm);
-    char what[160];
-    sol_call_describe(call, what, sizeof what);
-    size_t size = call->count * sol_dtype_size(call->dtype);
     if (!state->p2p) {
-        snprintf(text, bytes, "%s: NCCL, because %s", what, state->fallback);
+        snprintf(text, bytes, "nccl: handed to NCCL, because %s", state->fallback);
         return SOL_OK;
     }
-    if (state->nccl_above != 0 && call->func <= SOL_FUNC_REDUCE && size >= state->nccl_above) {
-        snprintf(text, bytes, "%s: NCCL, because SOLCCL_NCCL_ABOVE is %zu", what,
+    if (sol_cuda_for_nccl(state, call)) {
+        snprintf(text, bytes, "nccl: handed to NCCL, because SOLCCL_NCCL_ABOVE is %zu",
                  state->nccl_above);
         return SOL_OK;
     }
@@ -44,13 +41,13 @@ sol_status_t sol_cuda_explain(sol_comm_t comm, const sol_call_t *call, char *tex
     }
     const struct sol_gpu_algorithm_info *info = algorithm_info(op.algorithm);
     if (info == NULL) {
-        return sol_comm_error(comm, SOL_ERR_INTERNAL, "%s: the plan chose protocol %d", what,
-                              op.algorithm);
+        return sol_comm_error(comm, SOL_ERR_INTERNAL, "%s: the plan chose protocol %d",
+                              sol_func_name(call->func), op.algorithm);
     }
     if (exchanged(call->func)) {
-        snprintf(text, bytes, "%s: %s (%s)", what, info->name, info->what);
+        snprintf(text, bytes, "%s: %s", info->name, info->what);
     } else {
-        snprintf(text, bytes, "%s: %s, %d CTAs x %d threads x %d vectors%s, by %s (%s; %s)", what,
+        snprintf(text, bytes, "%s: %d CTAs x %d threads x %d vectors%s, by %s (%s; best: %s)",
                  info->name, op.ctas, op.threads, op.vectors,
                  op.flags & SOL_GPU_PDL ? ", dependent launch" : "", why, info->what, info->best);
     }

@@ -17,7 +17,8 @@ static __device__ uint64_t pattern(uint64_t nonce, int from, int to, int word)
 }
 
 /* One CTA a destination. */
-static __global__ void __launch_bounds__(THREADS) probe_write(struct sol_cuda_probe probe)
+static __global__ void __launch_bounds__(THREADS)
+    probe_write(const __grid_constant__ struct sol_cuda_probe probe)
 {
     int to = (int)blockIdx.x;
     if (probe.skip >> to & 1)
@@ -29,7 +30,8 @@ static __global__ void __launch_bounds__(THREADS) probe_write(struct sol_cuda_pr
 }
 
 /* One CTA a source. */
-static __global__ void __launch_bounds__(THREADS) probe_check(struct sol_cuda_probe probe)
+static __global__ void __launch_bounds__(THREADS)
+    probe_check(const __grid_constant__ struct sol_cuda_probe probe)
 {
     int from = (int)blockIdx.x;
     const volatile uint64_t *here =

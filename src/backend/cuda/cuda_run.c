@@ -212,7 +212,7 @@ static cudaError_t launch(struct sol_cuda *state, const sol_call_t *call)
     return sol_gpu_exchange(&state->gpu, &op, &messages, stream);
 }
 
-static bool for_nccl(const struct sol_cuda *state, const sol_call_t *call)
+bool sol_cuda_for_nccl(const struct sol_cuda *state, const sol_call_t *call)
 {
     if (!state->p2p) {
         return true;
@@ -227,7 +227,7 @@ static sol_status_t run_collective(sol_comm_t comm, struct sol_cuda *state, cons
 {
     struct sol_cuda_turn turn;
     cudaStream_t stream = (cudaStream_t)call->stream;
-    if (SOL_UNLIKELY(for_nccl(state, call))) {
+    if (SOL_UNLIKELY(sol_cuda_for_nccl(state, call))) {
         sol_status_t status = sol_cuda_nccl_run(state->nccl, call, 1);
         return status == SOL_OK ? SOL_OK
                                 : sol_comm_fail(comm, status, "%s", sol_thread_error_text());

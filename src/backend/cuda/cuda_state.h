@@ -95,6 +95,8 @@ sol_status_t sol_cuda_probe_paths(sol_comm_t comm, struct sol_cuda *state, cudaS
 /* cuda_run.c */
 sol_status_t sol_cuda_run(sol_comm_t comm, const sol_call_t *call);
 sol_status_t sol_cuda_run_group(sol_comm_t comm, const sol_call_t *calls, size_t ncalls);
+/* Is the call one that goes to NCCL? The same answer on all ranks. */
+bool sol_cuda_for_nccl(const struct sol_cuda *state, const sol_call_t *call);
 void sol_cuda_abort(sol_comm_t comm);
 void sol_cuda_poll_error(sol_comm_t comm);
 /* The op of a collective call, with what plan, environment and tuning file ask for. */

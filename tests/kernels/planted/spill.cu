@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same under launch bounds that leave it 64 registers.
+// expect: spills \d+ bytes, reloads \d+
+// expect: has \d+ bytes of local memory
+#include <stdint.h>
+
+__global__ void __launch_bounds__(512, 2) probe_planted(uint32_t *out, const volatile uint32_t *in)
+{
+    uint32_t kept[100], sum = 0;
+#pragma unroll
+    for (int i = 0; i < 100; i++)
+        kept[i] = in[i * 512 + threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 100; i++)
+        sum = sum * kept[i] + kept[99 - i];
+    out[threadIdx.x] = sum;
+}
