@@ -27,7 +27,7 @@ export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVL
 # ranks that share a GPU must not share its hardware queues (8 by default)
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 
-level= perf=1 only= list=0
+level="" perf=1 only="" list=0
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) level=--quick ;;
@@ -99,7 +99,7 @@ use_torchs_nccl() {
 }
 
 peers() {
-    local names=
+    local names=""
     if [ -n "${SOLCCL_NCCL_LIB:-}" ] || ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then
         names=nccl,nccl-sym
     fi

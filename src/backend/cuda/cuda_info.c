@@ -91,9 +91,7 @@ static void add_device(const struct sol_cuda_driver *cu, int device, int count, 
         properties.totalGlobalMem >> 20);
     enum sol_cuda_handle kind = sol_cuda_handle_of(cu, handle, why, sizeof why);
     add(text, bytes, "gpu%d symmetric memory: %s\n", device,
-        kind == SOL_CUDA_HANDLE_FD       ? "file descriptors"
-        : kind == SOL_CUDA_HANDLE_FABRIC ? "fabric handles"
-                                         : why);
+        kind == SOL_CUDA_HANDLE_NONE ? why : sol_cuda_handle_name(kind));
     for (int peer = 0; peer < count; peer++) {
         int can = 0, rank = 0;
         if (peer != device && cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess) {

@@ -17,7 +17,11 @@ struct outcome {
     int32_t error;  /* CUresult */
     int32_t peer;   /* whose memory it could not map; -1: its own allocation */
     int32_t reserved;
-    CUmemFabricHandle fabric;
+    uint64_t address; /* in its own process */
+    union {
+        CUmemFabricHandle fabric;
+        unsigned char ipc[SOL_CUDA_IPC_HANDLE];
+    } handle;
 };
 
 static bool device_has(const struct sol_cuda_driver *cu, CUdevice device, CUdevice_attribute what)
@@ -26,24 +30,34 @@ static bool device_has(const struct sol_cuda_driver *cu, CUdevice device, CUdevi
     return cu->device_attribute(&value, what, device) == CUDA_SUCCESS && value != 0;
 }
 
+const char *sol_cuda_handle_name(enum sol_cuda_handle handle)
+{
+    static const char *const names[] = {"none", "file descriptors", "fabric handles",
+                                        "legacy IPC handles"};
+    return names[handle];
+}
+
 enum sol_cuda_handle sol_cuda_handle_of(const struct sol_cuda_driver *cu, CUdevice device,
                                         char *why, size_t why_bytes)
 {
-    static const char *const choices[] = {"auto", "fd", "fabric", NULL};
+    static const char *const choices[] = {"auto", "fd", "fabric", "ipc", NULL};
     int wanted = 0;
     if (sol_env_choice("SOLCCL_CUDA_HANDLE", choices, &wanted, why, why_bytes) != SOL_OK) {
         return SOL_CUDA_HANDLE_NONE;
     }
-    if (!device_has(cu, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
-        snprintf(why, why_bytes, "the device has no virtual memory management");
-        return SOL_CUDA_HANDLE_NONE;
-    }
-    if (wanted != 2 &&
+    bool virtual_memory =
+        device_has(cu, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+    if (virtual_memory && (wanted == 0 || wanted == 1) &&
         device_has(cu, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)) {
         return SOL_CUDA_HANDLE_FD;
     }
-    if (wanted != 1 && device_has(cu, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+    if (virtual_memory && (wanted == 0 || wanted == 2) &&
+        device_has(cu, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
         return SOL_CUDA_HANDLE_FABRIC;
+    }
+    if ((wanted == 0 || wanted == 3) &&
+        device_has(cu, device, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)) {
+        return SOL_CUDA_HANDLE_IPC;
     }
     snprintf(why, why_bytes, "the device cannot export memory (SOLCCL_CUDA_HANDLE=%s)",
              choices[wanted]);
@@ -97,11 +111,30 @@ static CUresult map_here(const struct sol_cuda_symmetric_config *config, size_t 
     return error;
 }
 
-/* Allocate own memory, map it, and export its handle: into *fd, or mine->fabric. */
+/* Legacy IPC: memory and handle; rank 0's descriptor is that of the page they share. The runtime's
+ * errors have the driver's numbers. */
+static CUresult make_plain(struct sol_cuda_symmetric *memory,
+                           const struct sol_cuda_symmetric_config *config, int *fd,
+                           struct outcome *mine)
+{
+    char **base = &memory->base[config->rank];
+    CUresult error = (CUresult)sol_cuda_ipc_make(memory->bytes, base, mine->handle.ipc);
+    mine->address = (uint64_t)(uintptr_t)*base;
+    if (error == CUDA_SUCCESS && config->rank == 0) {
+        *fd = sol_cuda_ipc_page_make();
+        error = *fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    return error;
+}
+
+/* Allocate own memory, map it, and export its handle: into *fd, or mine->handle. */
 static CUresult make_own(struct sol_cuda_symmetric *memory,
                          const struct sol_cuda_symmetric_config *config, int *fd,
                          struct outcome *mine)
 {
+    if (memory->ipc) {
+        return make_plain(memory, config, fd, mine);
+    }
     const struct sol_cuda_driver *cu = config->cu;
     CUmemAllocationProp prop = properties(config);
     CUmemGenericAllocationHandle handle = 0;
@@ -115,20 +148,27 @@ static CUresult make_own(struct sol_cuda_symmetric *memory,
         return error;
     }
     if (config->handle == SOL_CUDA_HANDLE_FABRIC) {
-        return cu->mem_export(&mine->fabric, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0);
+        return cu->mem_export(&mine->handle.fabric, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0);
     }
     return cu->mem_export(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
 static CUresult map_peer(struct sol_cuda_symmetric *memory,
                          const struct sol_cuda_symmetric_config *config, int peer, int fd,
-                         CUmemFabricHandle *fabric)
+                         struct outcome *theirs)
 {
     const struct sol_cuda_driver *cu = config->cu;
     CUmemGenericAllocationHandle handle = 0;
     CUresult error;
+    if (memory->ipc) {
+        bool ours = sol_boot_pid(config->boot, peer) == sol_boot_pid(config->boot, config->rank);
+        error = (CUresult)sol_cuda_ipc_map(theirs->handle.ipc, theirs->address, ours,
+                                           &memory->base[peer]);
+        memory->opened[peer] = error == CUDA_SUCCESS && !ours;
+        return error;
+    }
     if (config->handle == SOL_CUDA_HANDLE_FABRIC) {
-        error = cu->mem_import(&handle, fabric, CU_MEM_HANDLE_TYPE_FABRIC);
+        error = cu->mem_import(&handle, &theirs->handle.fabric, CU_MEM_HANDLE_TYPE_FABRIC);
     } else { /* the driver takes the descriptor's number as the pointer */
         error = cu->mem_import(&handle, (void *)(uintptr_t)fd,
                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -192,16 +232,21 @@ static sol_status_t share(struct sol_cuda_symmetric *memory,
     for (int r = 0; r < config->nranks; r++) {
         fds[r] = -1;
     }
-    if (config->handle == SOL_CUDA_HANDLE_FD) {
+    if (config->handle != SOL_CUDA_HANDLE_FABRIC) {
         status = sol_boot_share_fds(config->boot, fd, 1, fds);
         if (status != SOL_OK) {
             return status;
         }
     }
     int failed = -1;
+    if (memory->ipc) {
+        memory->page = sol_cuda_ipc_page_map(fds[0]);
+        error = memory->page != NULL ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+        failed = memory->page != NULL ? -1 : config->rank;
+    }
     for (int r = 0; r < config->nranks; r++) {
         if (r != config->rank && failed < 0) {
-            error = map_peer(memory, config, r, fds[r], &all[r].fabric);
+            error = map_peer(memory, config, r, fds[r], &all[r]);
             failed = error == CUDA_SUCCESS ? -1 : r;
         }
         if (fds[r] >= 0) {
@@ -220,8 +265,10 @@ sol_status_t sol_cuda_symmetric_open(struct sol_cuda_symmetric *memory,
     memset(memory, 0, sizeof *memory);
     memory->rank = config->rank;
     memory->nranks = config->nranks;
-    CUresult error =
-        config->cu->mem_granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    memory->ipc = config->handle == SOL_CUDA_HANDLE_IPC;
+    CUresult error = memory->ipc ? CUDA_ERROR_NOT_SUPPORTED
+                                 : config->cu->mem_granularity(
+                                       &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     if (error != CUDA_SUCCESS || granularity == 0) {
         granularity = 2u << 20; /* every device's so far; mem_create says if it is wrong */
     }
@@ -237,8 +284,25 @@ sol_status_t sol_cuda_symmetric_open(struct sol_cuda_symmetric *memory,
     return status;
 }
 
+static void close_plain(struct sol_cuda_symmetric *memory)
+{
+    for (int r = 0; r < memory->nranks; r++) {
+        if (memory->opened[r]) {
+            sol_cuda_ipc_unmap(memory->base[r]);
+        }
+    }
+    if (memory->page != NULL || memory->base[memory->rank] != NULL) {
+        sol_cuda_ipc_let_go(memory->page, memory->base[memory->rank], memory->nranks);
+    }
+    memset(memory, 0, sizeof *memory);
+}
+
 void sol_cuda_symmetric_close(const struct sol_cuda_driver *cu, struct sol_cuda_symmetric *memory)
 {
+    if (memory->ipc) {
+        close_plain(memory);
+        return;
+    }
     for (int r = 0; r < memory->nranks; r++) {
         if (memory->base[r] != NULL) {
             CUdeviceptr address = (CUdeviceptr)(uintptr_t)memory->base[r];

@@ -10,17 +10,27 @@
  * any CUDA_VISIBLE_DEVICES, and needs no peer access to be enabled. Physical
  * memory lives until the last rank that mapped it lets go: freeing is local.
  *
- * SOLCCL_CUDA_HANDLE=fd|fabric chooses the handle; by default fd, or fabric
- * where a device cannot export descriptors. All ranks must agree.
+ * SOLCCL_CUDA_HANDLE=fd|fabric|ipc chooses the handle; by default fd, fabric
+ * where a device cannot export descriptors, and legacy IPC (cuda_ipc.h) where it
+ * can export neither. All ranks must agree.
  */
 #ifndef SOL_CUDA_SYMMETRIC_H
 #define SOL_CUDA_SYMMETRIC_H
 
 #include "backend/cuda/cuda_driver.h"
+#include "backend/cuda/cuda_ipc.h"
 #include "core/boot.h"
 #include "proto/gpu_layout.h"
 
-enum sol_cuda_handle { SOL_CUDA_HANDLE_NONE, SOL_CUDA_HANDLE_FD, SOL_CUDA_HANDLE_FABRIC };
+enum sol_cuda_handle {
+    SOL_CUDA_HANDLE_NONE,
+    SOL_CUDA_HANDLE_FD,
+    SOL_CUDA_HANDLE_FABRIC,
+    SOL_CUDA_HANDLE_IPC /* plain memory, no virtual memory anywhere */
+};
+
+/* "file descriptors", ... */
+const char *sol_cuda_handle_name(enum sol_cuda_handle handle);
 
 /* What this device can export, after SOLCCL_CUDA_HANDLE: NONE with a reason in `why`. */
 enum sol_cuda_handle sol_cuda_handle_of(const struct sol_cuda_driver *cu, CUdevice device,
@@ -31,6 +41,9 @@ struct sol_cuda_symmetric {
     int nranks, rank;
     char *base[SOL_GPU_MAX_RANKS]; /* where rank r's memory is mapped here; NULL: it is not */
     CUmemGenericAllocationHandle handle[SOL_GPU_MAX_RANKS];
+    bool ipc;                       /* base[] are of cuda_ipc.h; `handle` is not used */
+    bool opened[SOL_GPU_MAX_RANKS]; /* of these, handles of another process */
+    struct sol_cuda_ipc_page *page;
 };
 
 struct sol_cuda_symmetric_config {

@@ -42,10 +42,10 @@ extern "C" {
 
 /* Passed by value to every kernel. Constant for the life of the communicator. */
 struct sol_gpu_comm {
-    char *staging[SOL_GPU_MAX_RANKS]; /* of each rank, as mapped here; [rank] is our own */
-    struct sol_gpu_state *state;      /* device memory of this rank, at least that size */
-    struct sol_gpu_error *error;      /* mapped host memory, as the device sees it */
-    volatile uint32_t *abort_word;    /* seen by all devices; not 0 ends all waits */
+    char *staging[SOL_GPU_MAX_RANKS];    /* of each rank, as mapped here; [rank] is our own */
+    struct sol_gpu_state *state;         /* device memory of this rank, at least that size */
+    struct sol_gpu_error *error;         /* mapped host memory, as the device sees it */
+    const volatile uint32_t *abort_word; /* readable by the device; not 0 ends all waits */
     uint64_t timeout_ns;
     int rank, nranks;
     struct sol_gpu_layout layout; /* sol_gpu_layout_of(), equal on all ranks */

@@ -5,10 +5,8 @@
  * A wait polls; every SOL_WATCH_POLLS-th time it did not find what it wanted it
  * looks at the clock, at the host's abort word and at this rank's own `dead`
  * word. A wait that is satisfied sooner executes one addition and one test for
- * it. The first thread to give up writes the error record and raises the abort
- * word, so that nobody waits out the time for a rank that has given up; the
- * other threads see `dead` and follow. Kernels launched afterwards see it in
- * their first wait.
+ * it. The first thread to give up writes the error record; the others see
+ * `dead` and follow. Kernels launched afterwards see it in their first wait.
  */
 #ifndef SOL_DEVICE_PRIM_WATCH_CUH
 #define SOL_DEVICE_PRIM_WATCH_CUH
@@ -41,8 +39,6 @@ SOL_GPU_FN void sol_record(const struct sol_link &comm, const struct sol_story &
     sol_fence_system();
     sol_push_u32(&e->fault, fault);
     sol_push_word(&comm.state->dead, fault);
-    sol_fence_system(); /* who is woken by the abort word finds the record */
-    sol_push_u32(comm.abort_word, 1);
 }
 
 /* Called when a poll for `awaited` was in vain. True: give up (and it has been recorded). */
