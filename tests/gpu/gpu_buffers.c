@@ -7,7 +7,6 @@
 #include "gpu/gpu_rank.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,14 +25,16 @@ static bool reduce_through(gpu_rank_t *g, int32_t *x, int32_t *y, uint64_t seed)
 /* Every kind of memory as source and as destination; each rank takes another pair. */
 static void allocators(gpu_rank_t *g)
 {
-    enum { KINDS = 5 };
+    enum { KINDS = 6 };
     const size_t bytes = COUNT * 4 + 64;
     sol_comm_t other;
     void *kinds[KINDS], *pinned = NULL, *plain = NULL, *symmetric = NULL, *foreign = NULL;
+    void *managed = NULL;
     if (!gpu_comm(g, 1, &other))
         return;
     GPU_OK(g, cudaMalloc(&plain, 3 * bytes));
     GPU_OK(g, cudaHostAlloc(&pinned, bytes, cudaHostAllocMapped));
+    GPU_OK(g, cudaMallocManaged(&managed, bytes, cudaMemAttachGlobal)); /* under 1 MB */
     CALL(g, sol_mem_alloc(g->comm, bytes, &symmetric));
     TEAM_OK(g->team, g->rank, sol_mem_alloc(other, bytes, &foreign), other);
     kinds[0] = plain;
@@ -41,6 +42,7 @@ static void allocators(gpu_rank_t *g)
     kinds[2] = pinned;
     kinds[3] = symmetric;
     kinds[4] = foreign; /* virtual memory that this communicator does not know */
+    kinds[5] = managed;
     for (int from = 0; from < KINDS; from++)
         for (int to = 0; to < KINDS; to++)
             for (int at = 0; at < 12; at += 4) {
@@ -49,13 +51,14 @@ static void allocators(gpu_rank_t *g)
                 x = x == plain ? (char *)plain + bytes + 64 : x;
                 team_doing(g->team, g->rank, "from kind %d to kind %d at %d", from, to, at);
                 if (!reduce_through(g, (int32_t *)(void *)(x + at), (int32_t *)(void *)(y + at),
-                                    (uint64_t)(from * 5 + to)))
+                                    (uint64_t)(from * KINDS + to)))
                     goto out;
             }
 out:
     TEAM_OK(g->team, g->rank, sol_comm_destroy(other), NULL);
     team_barrier(g->team); /* no rank waits in a kernel for another one's cudaFree */
     cudaFree(plain);
+    cudaFree(managed);
     cudaFreeHost(pinned);
 }
 
@@ -224,56 +227,20 @@ static void one_thread(gpu_rank_t *g)
         TEAM_OK(g->team, 0, sol_comm_destroy(comms[r]), NULL);
 }
 
-typedef struct {
-    char bytes[128];
-} nccl_id_t;
-
-/* NCCL's communicator gives us ours. */
-static void from_nccl(gpu_rank_t *g)
-{
-    if (g->nranks > g->devices) {
-        team_skip(g->team, g->rank, "NCCL wants a GPU for every rank");
-        return;
-    }
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *nccl = NULL;
-    if (!library) {
-        team_skip(g->team, g->rank, "no NCCL here");
-        return;
-    }
-    int (*get_id)(nccl_id_t *) = (int (*)(nccl_id_t *))dlsym(library, "ncclGetUniqueId");
-    int (*init)(void **, int, nccl_id_t, int) =
-        (int (*)(void **, int, nccl_id_t, int))dlsym(library, "ncclCommInitRank");
-    int (*destroy)(void *) = (int (*)(void *))dlsym(library, "ncclCommDestroy");
-    nccl_id_t *id = (nccl_id_t *)(void *)g->team->scratch;
-    sol_comm_t made = NULL;
-    if (g->rank == 0)
-        TEAM_CHECK(g->team, g->rank, get_id(id) == 0);
-    team_barrier(g->team);
-    if (!TEAM_CHECK(g->team, g->rank, init(&nccl, g->nranks, *id, g->rank) == 0) ||
-        !TEAM_OK(g->team, g->rank, sol_comm_create_from_nccl(&made, nccl, NULL), NULL))
-        return;
-    sol_comm_t before = g->comm;
-    int32_t *x = gpu_alloc(g, COUNT * 4), *y = gpu_alloc(g, COUNT * 4);
-    g->comm = made;
-    reduce_through(g, x, y, 8);
-    g->comm = before;
-    TEAM_OK(g->team, g->rank, sol_comm_destroy(made), NULL);
-    destroy(nccl);
-}
-
 const gpu_case_t gpu_cases_buffers[] = {
-    {.name = "from-nccl",
-     .run = from_nccl,
-     .least = 1, /* NCCL wants a GPU for every rank */
-     .most = 2,
-     .processes = true,
-     .environment = {"NCCL_NVLS_ENABLE=0"}},
     {.name = "allocators",
      .run = allocators,
      .least = 2,
      .most = 2,
      .threads = true,
      .processes = true},
+    {.name = "allocators-ipc",
+     .run = allocators,
+     .least = 2,
+     .most = 2,
+     .threads = true,
+     .processes = true,
+     .environment = {"SOLCCL_CUDA_HANDLE=ipc"}},
     {.name = "unreachable-memory",
      .run = unreachable_memory,
      .least = 2,
@@ -287,6 +254,14 @@ const gpu_case_t gpu_cases_buffers[] = {
      .threads = true,
      .processes = true,
      .deadline_s = 120},
+    {.name = "come-and-go-ipc",
+     .run = come_and_go,
+     .least = 2,
+     .most = 2,
+     .threads = true,
+     .processes = true,
+     .deadline_s = 120,
+     .environment = {"SOLCCL_CUDA_HANDLE=ipc"}},
     {.name = "hidden-devices",
      .run = hidden_devices,
      .least = 2,

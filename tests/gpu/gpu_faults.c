@@ -243,28 +243,6 @@ static void a_lost_path(gpu_rank_t *g)
     gpu_close_device(g);
 }
 
-/* The same with NCCL: everything works, through it. */
-static void a_lost_path_with_nccl(gpu_rank_t *g)
-{
-    char text[512] = "";
-    if (!open_with(g, 0, 0)) {
-        return;
-    }
-    TEAM_OK(g->team, g->rank,
-            sol_explain(g->comm, SOL_FUNC_ALL_REDUCE, 10, SOL_INT32, SOL_SUM, text, sizeof(text)),
-            g->comm);
-    TEAM_CHECK(g->team, g->rank, strncmp(text, "nccl: ", 6) == 0);
-    int32_t *x = gpu_alloc(g, COUNT * 4), *y = gpu_alloc(g, COUNT * 4);
-    gpu_fill(g, x, COUNT, 2);
-    TEAM_OK(g->team, g->rank, sol_all_reduce(x, y, COUNT, SOL_INT32, SOL_SUM, g->comm, g->stream),
-            g->comm);
-    gpu_expect_sum(g, y, COUNT, 2);
-    TEAM_OK(g->team, g->rank, sol_barrier(g->comm, g->stream), g->comm);
-    gpu_wait(g, 5);
-    TEAM_OK(g->team, g->rank, sol_comm_destroy(g->comm), NULL);
-    gpu_close_device(g);
-}
-
 const gpu_case_t gpu_cases_faults[] = {
     {.name = "silent-rank",
      .run = a_silent_rank,
@@ -327,12 +305,5 @@ const gpu_case_t gpu_cases_faults[] = {
      .bare = true,
      .turns = true,
      .environment = {"SOLCCL_DEBUG_DROP_PAIR=0,1", "SOLCCL_NCCL_LIB=/nonexistent/libnccl.so.2"}},
-    {.name = "lost-path-with-nccl",
-     .run = a_lost_path_with_nccl,
-     .least = 2,
-     .most = 2,
-     .processes = true,
-     .bare = true,
-     .environment = {"SOLCCL_DEBUG_DROP_PAIR=0,1", "NCCL_NVLS_ENABLE=0"}},
     {.name = NULL},
 };

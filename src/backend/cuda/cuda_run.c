@@ -223,14 +223,32 @@ bool sol_cuda_for_nccl(const struct sol_cuda *state, const sol_call_t *call)
            call->count * sol_dtype_size(call->dtype) >= state->nccl_above;
 }
 
+/* In turn with our own kernels, even on another stream: each side's may fill the device and wait
+ * for a peer that has begun with the other's. */
+static sol_status_t run_through_nccl(sol_comm_t comm, struct sol_cuda *state,
+                                     const sol_call_t *call)
+{
+    struct sol_cuda_turn turn;
+    cudaStream_t stream = (cudaStream_t)call->stream;
+    cudaError_t error =
+        state->p2p ? sol_cuda_order_begin(&state->order, stream, &turn) : cudaSuccess;
+    if (error != cudaSuccess) {
+        return cuda_failed(comm, call, error);
+    }
+    sol_status_t status = sol_cuda_nccl_run(state->nccl, call, 1);
+    if (status != SOL_OK) {
+        return sol_comm_fail(comm, status, "%s", sol_thread_error_text());
+    }
+    error = state->p2p ? sol_cuda_order_end(&state->order, stream, &turn) : cudaSuccess;
+    return error == cudaSuccess ? SOL_OK : cuda_failed(comm, call, error);
+}
+
 static sol_status_t run_collective(sol_comm_t comm, struct sol_cuda *state, const sol_call_t *call)
 {
     struct sol_cuda_turn turn;
     cudaStream_t stream = (cudaStream_t)call->stream;
     if (SOL_UNLIKELY(sol_cuda_for_nccl(state, call))) {
-        sol_status_t status = sol_cuda_nccl_run(state->nccl, call, 1);
-        return status == SOL_OK ? SOL_OK
-                                : sol_comm_fail(comm, status, "%s", sol_thread_error_text());
+        return run_through_nccl(comm, state, call);
     }
     cudaError_t error = sol_cuda_order_begin(&state->order, stream, &turn);
     error = error != cudaSuccess ? error : launch(state, call);
