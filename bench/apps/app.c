@@ -225,6 +225,77 @@ bool app_time(cudaGraphExec_t graph, int times, double *us)
     return app_largest(us);
 }
 
+/* ------------------------------------------------------------- contenders */
+
+static bool prepare(const app_contest_t *contest, app_contender_t *all, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        contest->choose(all[i].library);
+        if (all[i].library && !contest->check(&all[i], i == 0))
+            return false;
+        if (!app_capture(&all[i].graph, contest->body, NULL))
+            return false;
+    }
+    return true;
+}
+
+static bool sample(const app_contest_t *contest, app_contender_t *contender)
+{
+    enum { RUNS = 3 };
+    double us;
+
+    return app_time(contender->graph, RUNS, &us) &&
+           perf_samples_add(&contender->samples, us / RUNS / contest->per_run);
+}
+
+int app_contest(const app_contest_t *contest, app_contender_t *all)
+{
+    int count = app.library_count + 1, round, i, k;
+
+    memset(all, 0, APP_CONTENDERS * sizeof(*all));
+    for (i = 0; i < app.library_count; i++)
+        all[i].library = app.libraries[i];
+    if (!prepare(contest, all, count))
+        return 0;
+    for (round = 0; round < contest->rounds; round++)
+        for (i = 0; i < count; i++)
+            for (k = 0; k < contest->samples; k++)
+                if (!sample(contest, &all[(round + i) % count]))
+                    return 0;
+    return count;
+}
+
+void app_contest_end(app_contender_t *all)
+{
+    int i;
+
+    for (i = 0; i < APP_CONTENDERS; i++) {
+        if (all[i].graph)
+            cudaGraphExecDestroy(all[i].graph);
+        perf_samples_clear(&all[i].samples);
+    }
+}
+
+bool app_compare(const double *mine, double *first, size_t count, bool is_first, bool right,
+                 size_t *wrong)
+{
+    double different = right ? 0 : (double)count;
+    size_t i;
+
+    if (is_first)
+        memcpy(first, mine, count * sizeof(double));
+    for (i = 0; right && i < count; i++)
+        different += memcmp(&first[i], &mine[i], sizeof(double)) != 0;
+    if (!app_largest(&different))
+        return false;
+    *wrong = (size_t)different;
+    return true;
+}
+
+/* ------------------------------------------------------------------- rows */
+
 static void versions(char *text, size_t bytes)
 {
     int used = snprintf(text, bytes, "{\"commit\": \"%s\"", SOLCCL_COMMIT);

@@ -46,6 +46,38 @@ bool app_capture(cudaGraphExec_t *graph, bool (*body)(void *), void *context);
 /** Launch `graph` `times` times and wait: the slowest rank's microseconds for all of it. Every
  * rank starts behind a barrier of the processes. */
 bool app_time(cudaGraphExec_t graph, int times, double *us);
+/**
+ * One way to run the program's graph: over a library, or (library NULL, always the last of a
+ * program's contenders) with no communication.
+ */
+typedef struct app_contender {
+    const app_library_t *library;
+    cudaGraphExec_t graph;
+    perf_samples_t samples;
+    double residual; /**< of this library's answer, as the program defines it */
+    size_t wrong;    /**< elements of the answer that are not the first library's, or not right */
+} app_contender_t;
+
+enum { APP_CONTENDERS = 3 };
+
+/** What a program does for each contender, in turn. */
+typedef struct app_contest {
+    void (*choose)(const app_library_t *library);          /**< whom `body` calls from now on */
+    bool (*check)(app_contender_t *contender, bool first); /**< run once; not for the last */
+    bool (*body)(void *);                                  /**< enqueue one run */
+    double per_run;      /**< figures are a run's time over this */
+    int rounds, samples; /**< rounds of so many samples each */
+} app_contest_t;
+
+/** Check, capture and measure all contenders, their order rotating from round to round; how many
+ * there are, or 0 when something failed. Free them with app_contest_end in either case. */
+int app_contest(const app_contest_t *contest, app_contender_t *all);
+void app_contest_end(app_contender_t *all);
+/** How many of `mine` are not bitwise `first`, of `count`; the largest of any rank. With `first`
+ * still unset (`is_first`) it is written. `right` false makes all of them wrong. */
+bool app_compare(const double *mine, double *first, size_t count, bool is_first, bool right,
+                 size_t *wrong);
+
 /** The largest of the ranks' values, on every rank. */
 bool app_largest(double *value);
 

@@ -149,60 +149,31 @@ static void free_slab(void)
     cudaFree(slab.scalars);
 }
 
-/* Elements of this rank's solution that differ from the first library's, or all of them when the
- * residual is not what was asked for. */
-static bool check(double *first, bool is_first, double *relative, size_t *wrong)
-{
-    size_t count = plane_points() * (size_t)slab.planes, i;
-    double *x = malloc(count * sizeof(double)), total;
-    bool ok = x && residual(relative) &&
-              app_cuda(cudaMemcpy(x, slab.x, count * sizeof(double), cudaMemcpyDeviceToHost), "x");
+static double *first_solution;
 
-    *wrong = 0;
-    if (ok && is_first)
-        memcpy(first, x, count * sizeof(double));
-    for (i = 0; ok && i < count; i++)
-        *wrong += memcmp(&first[i], &x[i], sizeof(double)) != 0;
-    if (ok && !(*relative < 1e-7))
-        *wrong = count;
+/* The residual of this library's solution, and what differs from the first library's. */
+static bool check(app_contender_t *contender, bool is_first)
+{
+    size_t count = plane_points() * (size_t)slab.planes;
+    double *x = malloc(count * sizeof(double));
+    bool ok =
+        x && residual(&contender->residual) &&
+        app_cuda(cudaMemcpy(x, slab.x, count * sizeof(double), cudaMemcpyDeviceToHost), "x") &&
+        app_compare(x, first_solution, count, is_first, contender->residual < 1e-7,
+                    &contender->wrong);
+
     free(x);
-    total = (double)*wrong;
-    ok = ok && app_largest(&total);
-    *wrong = (size_t)total;
     return ok;
 }
 
-typedef struct contender {
-    const app_library_t *library;
-    cudaGraphExec_t graph;
-    perf_samples_t samples;
-    double relative;
-    size_t wrong;
-} contender_t;
-
-static bool sample(contender_t *contender)
+static void choose(const app_library_t *chosen)
 {
-    double us = 0;
-
-    return app_time(contender->graph, 3, &us) &&
-           perf_samples_add(&contender->samples, us / 3 / iterations);
+    library = chosen;
 }
 
-static bool measure(contender_t *all, int count, int rounds)
+static void report(app_contender_t *all, int count)
 {
-    int round, i, k;
-
-    for (round = 0; round < rounds; round++)
-        for (i = 0; i < count; i++)
-            for (k = 0; k < 4; k++)
-                if (!sample(&all[(round + i) % count])) /* the order rotates */
-                    return false;
-    return true;
-}
-
-static void report(contender_t *all, int count)
-{
-    double local = perf_figures(&all[count - 1].samples).p50;
+    double local = count > 0 ? perf_figures(&all[count - 1].samples).p50 : 0;
     int i;
 
     for (i = 0; i < count - 1; i++) {
@@ -211,7 +182,7 @@ static void report(contender_t *all, int count)
         snprintf(extra, sizeof(extra),
                  ", \"grid\": %d, \"iterations\": %d, \"relative_residual\": %.2e, "
                  "\"local_us\": %.3f, \"iterations_per_s\": %.0f",
-                 slab.n, iterations, all[i].relative, local,
+                 slab.n, iterations, all[i].residual, local,
                  1e6 / perf_figures(&all[i].samples).p50);
         app_row("app-cg", all[i].library->name, "graph",
                 plane_points() * (size_t)slab.n * sizeof(double), &all[i].samples, all[i].wrong,
@@ -221,37 +192,27 @@ static void report(contender_t *all, int count)
 
 static bool run_grid(int n, int rounds)
 {
-    contender_t all[3];
-    int count = 0, i;
-    double *first = NULL;
-    bool ok = n % app.nranks == 0 && make_slab(n);
+    app_contest_t contest = {choose, check, solve, 1, rounds, 4};
+    app_contender_t all[APP_CONTENDERS];
+    int count = 0;
 
+    if (n % app.nranks != 0) {
+        fprintf(stderr, "rank %d: %d planes cannot be split\n", app.rank, n);
+        return false;
+    }
     memset(all, 0, sizeof(all));
-    for (i = 0; i < app.library_count; i++)
-        all[count++].library = app.libraries[i];
-    count++; /* the last one has no library */
-    if (ok) {
-        library = all[0].library;
-        first = malloc(plane_points() * (size_t)slab.planes * sizeof(double));
-        ok = first && count_iterations();
+    library = app.libraries[0];
+    if (make_slab(n) && count_iterations()) {
+        first_solution = malloc(plane_points() * (size_t)slab.planes * sizeof(double));
+        contest.per_run = iterations;
+        count = first_solution ? app_contest(&contest, all) : 0;
     }
-    for (i = 0; ok && i < count; i++) {
-        library = all[i].library;
-        if (library)
-            ok = check(first, i == 0, &all[i].relative, &all[i].wrong);
-        ok = ok && app_capture(&all[i].graph, solve, NULL);
-    }
-    ok = ok && measure(all, count, rounds);
-    if (ok)
-        report(all, count);
-    for (i = 0; i < count; i++) {
-        if (all[i].graph)
-            cudaGraphExecDestroy(all[i].graph);
-        perf_samples_clear(&all[i].samples);
-    }
-    free(first);
+    report(all, count);
+    app_contest_end(all);
+    free(first_solution);
+    first_solution = NULL;
     free_slab();
-    return ok;
+    return count > 0;
 }
 
 int main(int argc, char **argv)

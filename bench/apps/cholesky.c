@@ -212,60 +212,32 @@ static bool residual(double *relative)
     return ok;
 }
 
-/* Factor once, without a graph; elements of the factor that differ from the first library's. */
-static bool check(double *first, bool is_first, double *relative, size_t *wrong)
+static double *first_factor;
+
+/* Factor once, without a graph: the residual, and what differs from the first library's factor. */
+static bool check(app_contender_t *contender, bool is_first)
 {
-    size_t count = (size_t)w.n * (size_t)(w.n + NB) / 2, i;
-    double *l = malloc(count * sizeof(double)), total;
+    size_t count = (size_t)w.n * (size_t)(w.n + NB) / 2;
+    double *l = malloc(count * sizeof(double));
     bool ok = l && app_cuda(cudaMemset(w.factor, 0xff, count * 8), "a NaN in every element") &&
               factorise(NULL) && app_cuda(cudaStreamSynchronize(app.stream), "factorise") &&
               app_cuda(cudaMemcpy(l, w.factor, count * 8, cudaMemcpyDeviceToHost), "L") &&
-              residual(relative);
+              residual(&contender->residual) &&
+              app_compare(l, first_factor, count, is_first,
+                          contender->residual < 1e-24 /* 1e-12, squared */, &contender->wrong);
 
-    *wrong = 0;
-    if (ok && is_first)
-        memcpy(first, l, count * sizeof(double));
-    for (i = 0; ok && i < count; i++)
-        *wrong += memcmp(&first[i], &l[i], sizeof(double)) != 0;
-    if (ok && !(*relative < 1e-24)) /* 1e-12, squared */
-        *wrong = count;
     free(l);
-    total = (double)*wrong;
-    ok = ok && app_largest(&total);
-    *wrong = (size_t)total;
     return ok;
 }
 
-/* -------------------------------------------------------------------- figures */
-
-typedef struct contender {
-    const app_library_t *library;
-    cudaGraphExec_t graph;
-    perf_samples_t samples;
-    double relative;
-    size_t wrong;
-} contender_t;
-
-static bool measure(contender_t *all, int count, int rounds)
+static void choose(const app_library_t *chosen)
 {
-    int round, i, k;
-    double us;
-
-    for (round = 0; round < rounds; round++)
-        for (i = 0; i < count; i++)
-            for (k = 0; k < 5; k++) {
-                contender_t *contender = &all[(round + i) % count]; /* the order rotates */
-
-                if (!app_time(contender->graph, 2, &us) ||
-                    !perf_samples_add(&contender->samples, us / 2))
-                    return false;
-            }
-    return true;
+    library = chosen;
 }
 
-static void report(contender_t *all, int count)
+static void report(app_contender_t *all, int count)
 {
-    double local = perf_figures(&all[count - 1].samples).p50;
+    double local = count > 0 ? perf_figures(&all[count - 1].samples).p50 : 0;
     int i;
 
     for (i = 0; i < count - 1; i++) {
@@ -275,7 +247,7 @@ static void report(contender_t *all, int count)
         snprintf(extra, sizeof(extra),
                  ", \"order\": %d, \"block\": %d, \"residual_squared\": %.2e, \"local_us\": %.3f, "
                  "\"gflops\": %.0f",
-                 w.n, (int)NB, all[i].relative, local, n * n * n / 3 / us / 1e3);
+                 w.n, (int)NB, all[i].residual, local, n * n * n / 3 / us / 1e3);
         app_row("app-cholesky", all[i].library->name, "graph",
                 (size_t)w.n * (size_t)w.n * sizeof(double), &all[i].samples, all[i].wrong, extra);
     }
@@ -283,32 +255,19 @@ static void report(contender_t *all, int count)
 
 static bool run_order(int n, int rounds)
 {
-    contender_t all[3];
-    int count = 0, i;
-    double *first = malloc((size_t)n * (size_t)(n + NB) / 2 * sizeof(double));
-    bool ok = first && make_matrix(n);
+    const app_contest_t contest = {choose, check, factorise, 1, rounds, 5};
+    app_contender_t all[APP_CONTENDERS];
+    int count = 0;
 
     memset(all, 0, sizeof(all));
-    for (i = 0; i < app.library_count; i++)
-        all[count++].library = app.libraries[i];
-    count++; /* the last one has no library */
-    for (i = 0; ok && i < count; i++) {
-        library = all[i].library;
-        if (library)
-            ok = check(first, i == 0, &all[i].relative, &all[i].wrong);
-        ok = ok && app_capture(&all[i].graph, factorise, NULL);
-    }
-    ok = ok && measure(all, count, rounds);
-    if (ok)
-        report(all, count);
-    for (i = 0; i < count; i++) {
-        if (all[i].graph)
-            cudaGraphExecDestroy(all[i].graph);
-        perf_samples_clear(&all[i].samples);
-    }
-    free(first);
+    first_factor = malloc((size_t)n * (size_t)(n + NB) / 2 * sizeof(double));
+    if (first_factor && make_matrix(n))
+        count = app_contest(&contest, all);
+    report(all, count);
+    app_contest_end(all);
+    free(first_factor);
     free_matrix();
-    return ok;
+    return count > 0;
 }
 
 int main(int argc, char **argv)
