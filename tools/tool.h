@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool.h: what the parts of the `solccl` command share: its three subcommands,
+ * tool.h: what the parts of the `solccl` command share: its subcommands,
  * its only door to memory, strict parsers, and the list of CPUs.
  *
  * The command is a user of the library like any other: it includes
@@ -28,6 +28,7 @@ int tool_run(int argc, char **argv);
 int tool_perf(int argc, char **argv);
 int tool_info(int argc, char **argv);
 int tool_tune(int argc, char **argv);
+int tool_emu(int argc, char **argv);
 
 /** Zeroed memory or NULL, with a message on stderr when refused. Freed with tool_free. */
 void *tool_calloc(size_t count, size_t bytes);

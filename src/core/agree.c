@@ -11,7 +11,9 @@
 
 static const char *function_of(uint32_t what)
 {
-    return what == SOL_AGREE_SPLIT ? "sol_comm_split" : "sol_mem_alloc";
+    return what == SOL_AGREE_SPLIT      ? "sol_comm_split"
+           : what == SOL_AGREE_DEV_COMM ? "sol_dev_comm_create"
+                                        : "sol_mem_alloc";
 }
 
 sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_agree_t *all)

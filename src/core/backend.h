@@ -11,6 +11,7 @@
 #define SOL_CORE_BACKEND_H
 
 #include "base/base.h"
+#include "solccl/device.h"
 
 /* A reduction as a call carries it: a built-in operation, or SOL_SUM with this rank's scalar. */
 typedef struct sol_reduction {
@@ -82,6 +83,13 @@ typedef struct sol_backend {
     sol_status_t (*mem_free)(sol_comm_t comm, void *memory);
     sol_status_t (*mem_register)(sol_comm_t comm, void *memory, size_t bytes, void **handle);
     sol_status_t (*mem_deregister)(sol_comm_t comm, void *handle);
+
+    /* For kernels of the caller's: where every rank's part of `memory`, of mem_alloc, is mapped,
+     * and what bounds their waits; and a copy into own memory, complete on return. Local. NULL:
+     * these ranks have no kernels. */
+    sol_status_t (*dev_window)(sol_comm_t comm, const void *memory, sol_window_t *window,
+                               struct sol_bound *bound);
+    sol_status_t (*dev_write)(sol_comm_t comm, void *to, const void *from, size_t bytes);
 
     /* Any thread: end all waits of all ranks; comm->abort_flag is already set. Async-safe with
      * run(). */

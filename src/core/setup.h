@@ -59,7 +59,11 @@ sol_status_t sol_launch_read(sol_launch_t *launch, bool *found);
 
 /* ---- set-up calls agree on what they do before they do it */
 
-typedef enum { SOL_AGREE_SPLIT = 1, SOL_AGREE_MEM_ALLOC = 2 } sol_agree_what;
+typedef enum {
+    SOL_AGREE_SPLIT = 1,
+    SOL_AGREE_MEM_ALLOC = 2,
+    SOL_AGREE_DEV_COMM = 3
+} sol_agree_what;
 
 typedef struct sol_agree {
     uint32_t what; /* sol_agree_what */

@@ -218,6 +218,9 @@ static inline uint32_t emu_below(uint32_t n)
 
 /* Run until `done(arg)`. False: it cannot be (an error has been reported). */
 bool emu_run(bool (*done)(const void *arg), const void *arg);
+/* Waiting of the host goes through `wait`, which returns false if the machine failed; NULL:
+ * emu_run. */
+void emu_host_waits(bool (*wait)(bool (*done)(const void *), const void *arg));
 /* In a thread: a place where others may go on. */
 void emu_step(void);
 /* In a thread: stop until emu_wake. */

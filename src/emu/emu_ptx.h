@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * emu_ptx.h: takes the place of device/prim/ptx.cuh, whose include guard it
+ * emu_ptx.h: takes the place of solccl/device/ptx.cuh, whose include guard it
  * owns: the same wrappers, on the emulated machine. Included before everything
  * else (-include). Say there what an instruction is for; here only what it does.
  *
  * The arithmetic is the instructions', bit for bit where solccl.h promises it:
  * the compiler must not contract (-ffp-contract=off) nor assume (no fast math).
  */
-#ifndef SOL_DEVICE_PRIM_PTX_CUH
+#ifndef SOL_DEVICE_PTX_CUH
+#define SOL_DEVICE_PTX_CUH
 #define SOL_DEVICE_PRIM_PTX_CUH
 
 #include "cuda_runtime.h"
@@ -68,6 +69,59 @@ SOL_GPU_FN void sol_fence_system(void)
 {
     emu_fence(EMU_SYS);
 }
+
+/* Lines: the flag comes after what it speaks of, since the hardware's 128-byte stores are whole. */
+SOL_GPU_FN unsigned sol_line_mask(void)
+{
+    return 0xffu << (threadIdx.x & 24);
+}
+SOL_GPU_FN void sol_push_line(void *p, struct sol_vector v, uint64_t flag)
+{
+    char *at = (char *)p;
+    if ((threadIdx.x & 7) != 7)
+        emu_push_pair(p, v.a, v.b);
+    else
+        emu_store(p, v.a, 8, EMU_RELAXED, EMU_SYS);
+    emu_syncwarp(sol_line_mask());
+    if ((threadIdx.x & 7) == 7)
+        emu_store(at + 8, flag, 8, EMU_RELEASE, EMU_SYS);
+}
+SOL_GPU_FN bool sol_poll_line(const void *p, uint64_t flag, struct sol_vector &v)
+{
+    const char *line = (const char *)((uintptr_t)p & ~(uintptr_t)127);
+    if (emu_load(line + 120, 8, EMU_ACQUIRE, EMU_SYS) != flag)
+        return false;
+    v = sol_poll_vector(p);
+    return true;
+}
+SOL_GPU_FN bool sol_line_any(bool x)
+{
+    return x;
+}
+SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
+{
+    emu_rmw(p, 8, EMU_ADD, w, 0, EMU_RELAXED, EMU_SYS);
+}
+
+/* A cluster is one CTA here. */
+SOL_GPU_FN unsigned sol_cluster_cta(void)
+{
+    return 0;
+}
+SOL_GPU_FN unsigned sol_cluster_ctas(void)
+{
+    return 1;
+}
+SOL_GPU_FN void sol_cluster_sync(void)
+{
+    emu_syncthreads();
+}
+
+#define SOL_CHECK(condition, why)                                                                  \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            emu_trap(why);                                                                         \
+    } while (0)
 
 /* --- plain accesses ------------------------------------------------------------------------------
  */

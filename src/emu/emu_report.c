@@ -167,7 +167,7 @@ static void put(const char *format, ...)
 /* The part of a path that people know: below src/ or tests/. */
 static const char *short_path(const char *path)
 {
-    static const char *const roots[] = {"/src/", "/tests/", "/examples/"};
+    static const char *const roots[] = {"/include/solccl/", "/src/", "/tests/", "/examples/"};
     for (size_t i = 0; i < sizeof(roots) / sizeof(*roots); i++) {
         const char *found = strstr(path, roots[i]);
         if (found)
@@ -198,7 +198,7 @@ static void put_lines(unsigned long pc, const char *indent)
         name[strcspn(name, "(<")] = 0;
         char *blank = strrchr(name, ' ');
         name = blank ? blank + 1 : name;
-        if (strstr(at + 4, "src/emu/"))
+        if (strstr(at + 4, "src/emu/") || strstr(at + 4, "/emu_ptx.h"))
             continue;
         put("%s%s %s\n", indent, name, short_path(at + 4));
         any = true;

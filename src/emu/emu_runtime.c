@@ -101,8 +101,22 @@ static struct emu_stream *stream_of(cudaStream_t stream)
     return stream;
 }
 
+/* Where ranks of one program take turns (emu_host.c), the others go on first. */
+static bool (*host_wait)(bool (*done)(const void *), const void *arg);
+
+void emu_host_waits(bool (*wait)(bool (*done)(const void *), const void *arg))
+{
+    host_wait = wait;
+}
+
 static cudaError_t wait_for(bool (*done)(const void *), const void *arg)
 {
+    if (host_wait) {
+        pthread_mutex_unlock(&emu.lock);
+        bool good = host_wait(done, arg);
+        pthread_mutex_lock(&emu.lock);
+        return good ? cudaSuccess : cudaErrorLaunchFailure;
+    }
     return emu_run(done, arg) ? cudaSuccess : cudaErrorLaunchFailure;
 }
 

@@ -28,6 +28,10 @@ export PKG_CONFIG_PATH=$libdir/pkgconfig LD_LIBRARY_PATH=$libdir SOLCCL_TIMEOUT_
 
 check "pkg-config knows the version" test "$(pkg-config --modversion solccl)" = \
     "$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")"
+if [ -f "$libdir/solccl/emu/flags" ]; then
+    check "solccl emu runs a kernel, 2 ranks" "$prefix/bin/solccl" emu --seeds 2 \
+        examples/device/all_reduce.cu
+fi
 flags=$(pkg-config --cflags --libs solccl)
 for example in examples/[0-9]*.c; do
     name=$(basename "$example" .c)

@@ -135,6 +135,24 @@ void sol_cuda_board_abort(struct sol_cuda_board *board, int rank)
     atomic_store_explicit(&board->abort_word, 1, memory_order_release);
 }
 
+/* Of a kernel of the caller's (device.h). */
+static sol_status_t tell_kernel(const struct sol_gpu_error *error, int rank, uint64_t timeout_ns,
+                                char *text, size_t bytes)
+{
+    char whom[32] = "its peers";
+    if (error->awaited >= 0) {
+        snprintf(whom, sizeof whom, "rank %d", error->awaited);
+    }
+    snprintf(text, bytes, "a kernel: %s %llu, %s %llu: rank %d waited %.1f s for %s",
+             error->func == SOL_GPU_WHO_SESSION   ? "session"
+             : error->func == SOL_GPU_WHO_BARRIER ? "barrier"
+                                                  : "counter",
+             (unsigned long long)error->bytes,
+             error->func == SOL_GPU_WHO_COUNTER ? "value" : "epoch",
+             (unsigned long long)error->sequence, rank, (double)timeout_ns * 1e-9, whom);
+    return SOL_ERR_TIMEOUT;
+}
+
 /* The text of a record that a device wrote. */
 static sol_status_t tell(const struct sol_cuda_board *board, int rank, uint64_t timeout_ns,
                          char *text, size_t bytes)
@@ -144,6 +162,9 @@ static sol_status_t tell(const struct sol_cuda_board *board, int rank, uint64_t 
         &board->ranks[rank].calls[error->sequence % SOL_CUDA_RECENT];
     char what[200];
     sol_call_t call;
+    if (error->func >= SOL_GPU_WHO_SESSION) {
+        return tell_kernel(error, rank, timeout_ns, text, bytes);
+    }
     if (read_called(entry, error->sequence, &call)) {
         sol_call_describe(&call, what, sizeof what);
     } else { /* captured long ago: the record alone has to do */

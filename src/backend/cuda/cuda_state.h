@@ -110,6 +110,11 @@ sol_status_t sol_cuda_mem_register(sol_comm_t comm, void *memory, size_t bytes, 
 sol_status_t sol_cuda_mem_deregister(sol_comm_t comm, void *handle);
 void sol_cuda_mem_free_all(sol_comm_t comm);
 
+/* cuda_devcomm.c */
+sol_status_t sol_cuda_dev_window(sol_comm_t comm, const void *memory, sol_window_t *window,
+                                 struct sol_bound *bound);
+sol_status_t sol_cuda_dev_write(sol_comm_t comm, void *to, const void *from, size_t bytes);
+
 /* cuda_info.c */
 sol_status_t sol_cuda_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes);
 void sol_cuda_info(char *text, size_t bytes);

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fate.h: what a rank's kernels write down when one of them gives up a wait.
+ * C and CUDA.
+ */
+#ifndef SOL_DEVICE_FATE_H
+#define SOL_DEVICE_FATE_H
+
+#include <stdint.h>
+
+/* In this rank's device memory. */
+struct sol_gpu_fate {
+    uint64_t dead; /* not 0: a wait expired or was aborted; kernels give up in their first wait */
+    uint32_t claimed; /* the one thread that writes the error record */
+    uint32_t reserved;
+};
+
+/* Why a kernel gave up. */
+enum sol_gpu_fault {
+    SOL_GPU_FAULT_NONE = 0,
+    SOL_GPU_FAULT_TIMEOUT = 1,
+    SOL_GPU_FAULT_ABORT = 2,
+    SOL_GPU_FAULT_MISMATCH = 3 /* a peer sent another number of bytes, or another operation */
+};
+
+/* Host memory that the device can write (pinned, mapped); zeroed by the host. Written once: all
+ * fields, then `fault`. */
+struct sol_gpu_error {
+    volatile uint32_t fault; /* enum sol_gpu_fault; 0 until the rest is there */
+    uint32_t func;           /* sol_func_t, or enum sol_gpu_who */
+    int32_t rank;            /* who waited */
+    int32_t awaited;         /* for whom; -1: for no one in particular */
+    uint64_t sequence;       /* of the operation at its launch (a replayed graph: of its capture) */
+    uint64_t bytes;          /* of the operation, in this rank's view */
+    uint64_t epoch;          /* the device's own count */
+    uint64_t detail;         /* MISMATCH: what the peer said; otherwise 0 */
+    uint64_t time_ns;        /* the device's clock when it gave up */
+};
+
+#endif

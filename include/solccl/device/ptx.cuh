@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ptx.cuh: every PTX instruction and intrinsic that the kernels use, under a
+ * name that says what it is for. Nothing else in the project contains inline
+ * assembly, so this is the one file that another compiler or an emulator has to
+ * replace.
+ */
+#ifndef SOL_DEVICE_PTX_CUH
+#define SOL_DEVICE_PTX_CUH
+
+#include <stdint.h>
+
+#define SOL_GPU_FN static __device__ __forceinline__
+#define SOL_GPU_RARE                                                                               \
+    static __device__ __noinline__ /* a call, out of the way of what is executed                   \
+                                    */
+
+/* One variable a CTA. */
+#define SOL_SHARED(type, name) __shared__ type name
+
+/* Sixteen bytes: two words that are each read and written whole. */
+struct sol_vector {
+    uint64_t a, b;
+};
+
+/* --- the link: strong accesses of system scope, never cached in L1 ------------------------- */
+
+SOL_GPU_FN struct sol_vector sol_poll_vector(const void *p)
+{
+    struct sol_vector v;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(v.a), "=l"(v.b)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+SOL_GPU_FN void sol_push_vector(void *p, struct sol_vector v)
+{
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b)
+                 : "memory");
+}
+
+SOL_GPU_FN uint64_t sol_poll_word(const void *p)
+{
+    uint64_t w;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+    return w;
+}
+
+/* And what its writer did before a release of it comes before what this thread does next, and after
+ * a barrier before what its CTA does. */
+SOL_GPU_FN uint64_t sol_poll_word_acquire(const void *p)
+{
+    uint64_t w;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+    return w;
+}
+
+SOL_GPU_FN void sol_push_word(void *p, uint64_t w)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
+}
+
+SOL_GPU_FN uint32_t sol_poll_u32(const volatile uint32_t *p)
+{
+    uint32_t w;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(w) : "l"(p) : "memory");
+    return w;
+}
+
+SOL_GPU_FN void sol_push_u32(volatile uint32_t *p, uint32_t w)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
+}
+
+/* Add without an answer, so that nobody waits for it. */
+SOL_GPU_FN void sol_add_word(uint64_t *p, uint64_t w)
+{
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
+}
+
+/* Everything this thread did or saw before comes before everything it does after, everywhere. */
+SOL_GPU_FN void sol_fence_system(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/*
+ * Lines of 128 bytes: eight neighbouring threads of a warp, the first a multiple of eight, with 16
+ * bytes each; the last word is `flag`. Rests on what PTX does not promise and the hardware does:
+ * a warp's store of an aligned line is seen whole or not at all (`solccl info --litmus`).
+ */
+SOL_GPU_FN unsigned sol_line_mask(void)
+{
+    return 0xffu << (threadIdx.x & 24);
+}
+SOL_GPU_FN void sol_push_line(void *p, struct sol_vector v, uint64_t flag)
+{
+    v.b = (threadIdx.x & 7) == 7 ? flag : v.b;
+    __syncwarp(sol_line_mask()); /* one instruction for all eight */
+    sol_push_vector(p, v);
+}
+/* True to all eight: the line with that flag has come. */
+SOL_GPU_FN bool sol_poll_line(const void *p, uint64_t flag, struct sol_vector &v)
+{
+    __syncwarp(sol_line_mask());
+    v = sol_poll_vector(p);
+    return __all_sync(sol_line_mask(), (threadIdx.x & 7) != 7 || v.b == flag);
+}
+SOL_GPU_FN bool sol_line_any(bool x)
+{
+    return __any_sync(sol_line_mask(), x);
+}
+
+/* Remote addition, without an answer. */
+SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
+{
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
+}
+
+/* --- clusters of CTAs (sm_90; elsewhere a cluster is a CTA) ------------------------------------
+ */
+
+#if __CUDA_ARCH__ >= 900
+SOL_GPU_FN unsigned sol_cluster_cta(void)
+{
+    unsigned r;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+SOL_GPU_FN unsigned sol_cluster_ctas(void)
+{
+    unsigned r;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(r));
+    return r;
+}
+SOL_GPU_FN void sol_cluster_sync(void)
+{
+    asm volatile("barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;" ::: "memory");
+}
+#else
+SOL_GPU_FN unsigned sol_cluster_cta(void)
+{
+    return 0;
+}
+SOL_GPU_FN unsigned sol_cluster_ctas(void)
+{
+    return 1;
+}
+SOL_GPU_FN void sol_cluster_sync(void)
+{
+    __syncthreads();
+}
+#endif
+
+/* The emulator says so, with the line of the caller; on a GPU it costs nothing and finds nothing.
+ */
+#define SOL_CHECK(condition, why)                                                                  \
+    do {                                                                                           \
+    } while (0)
+
+/* --- the user's buffers and our own state: ordinary accesses ------------------------------- */
+
+/* volatile, so that a load stays before the pushes it is written before: all inputs first. */
+SOL_GPU_FN struct sol_vector sol_load_16(const void *p)
+{
+    struct sol_vector v;
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
+    return v;
+}
+
+SOL_GPU_FN void sol_store_16(void *p, struct sol_vector v)
+{
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b) : "memory");
+}
+
+SOL_GPU_FN uint32_t sol_load_unit(const uint32_t *p)
+{
+    uint32_t u;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(u) : "l"(p) : "memory");
+    return u;
+}
+SOL_GPU_FN uint32_t sol_load_unit(const uint8_t *p)
+{
+    uint32_t u;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(u) : "l"(p) : "memory");
+    return u;
+}
+SOL_GPU_FN void sol_store_unit(uint32_t *p, uint32_t u)
+{
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(u) : "memory");
+}
+SOL_GPU_FN void sol_store_unit(uint8_t *p, uint8_t u)
+{
+    asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((uint32_t)u) : "memory");
+}
+
+/* --- kernels in a row ------------------------------------------------------------------------ */
+
+/* Wait until the kernels before this one in the stream have ended and their memory is visible.
+ * Nothing that another kernel may write is read or written before it. */
+SOL_GPU_FN void sol_await_predecessors(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Let the next kernel of the stream be set up. It promises nothing about this one's memory. */
+SOL_GPU_FN void sol_admit_successor(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* The same value, of which the compiler knows nothing: what depends on it is computed where it is
+ * used, instead of being kept in registers from before a loop. */
+SOL_GPU_FN int sol_opaque(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+/* And worked out here, not later. */
+SOL_GPU_FN const char *sol_opaque(const char *x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+/* --- time ---------------------------------------------------------------------------------------
+ */
+
+SOL_GPU_FN uint64_t sol_clock_ns(void)
+{
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
+    return t;
+}
+
+/* --- arithmetic that must not be contracted, reordered or flushed --------------------------------
+ */
+
+SOL_GPU_FN float sol_add_f32(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+SOL_GPU_FN float sol_mul_f32(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+SOL_GPU_FN float sol_div_f32(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+SOL_GPU_FN double sol_add_f64(double a, double b)
+{
+    return __dadd_rn(a, b);
+}
+SOL_GPU_FN double sol_mul_f64(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+SOL_GPU_FN double sol_div_f64(double a, double b)
+{
+    return __ddiv_rn(a, b);
+}
+
+/* NaN if either is, -0 < +0: exactly the PTX instruction. */
+SOL_GPU_FN float sol_min_f32(float a, float b)
+{
+    float r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+SOL_GPU_FN float sol_max_f32(float a, float b)
+{
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+
+SOL_GPU_FN uint32_t sol_bits_f32(float x)
+{
+    return __float_as_uint(x);
+}
+SOL_GPU_FN float sol_f32_bits(uint32_t x)
+{
+    return __uint_as_float(x);
+}
+SOL_GPU_FN uint64_t sol_bits_f64(double x)
+{
+    return (uint64_t)__double_as_longlong(x);
+}
+SOL_GPU_FN double sol_f64_bits(uint64_t x)
+{
+    return __longlong_as_double((long long)x);
+}
+
+/* --- conversions: exact upwards; to nearest even downwards
+ * ----------------------------------------- */
+
+SOL_GPU_FN float sol_f32_from_f16(uint32_t h)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((uint16_t)h));
+    return r;
+}
+
+/* Two floats to two fp16, `low` in the low half. */
+SOL_GPU_FN uint32_t sol_f16x2_from_f32(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+SOL_GPU_FN uint32_t sol_bf16x2_from_f32(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+/* Two sums, each rounded once from the exact value. In bf16 as a + b * 1, which older GPUs have. */
+SOL_GPU_FN uint32_t sol_add_bf16x2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(b), "r"(0x3f803f80u), "r"(a));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_add_f16x2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+#if __CUDA_ARCH__ >= 890
+#define SOL_HAS_FP8 1
+/* Two fp8 to two fp16 (exact), and two floats to two fp8, saturating. */
+SOL_GPU_FN uint32_t sol_f16x2_from_e4m3x2(uint32_t two)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((uint16_t)two));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_f16x2_from_e5m2x2(uint32_t two)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(r) : "h"((uint16_t)two));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_e4m3x2_from_f32(float low, float high)
+{
+    uint16_t r;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_e5m2x2_from_f32(float low, float high)
+{
+    uint16_t r;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low));
+    return r;
+}
+#else
+#define SOL_HAS_FP8 0
+#endif
+
+#endif

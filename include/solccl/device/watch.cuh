@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * watch.cuh: the way out of every wait.
+ *
+ * A wait polls; every SOL_WATCH_POLLS-th time it did not find what it wanted it
+ * looks at the clock, at the host's abort word and at this rank's own `dead`
+ * word. A wait that is satisfied sooner executes one addition and one test for
+ * it. The first thread to give up writes the error record; the others see
+ * `dead` and follow. Kernels launched afterwards see it in their first wait.
+ */
+#ifndef SOL_DEVICE_WATCH_CUH
+#define SOL_DEVICE_WATCH_CUH
+
+#include "solccl/device/channel.h"
+#include "solccl/device/fate.h"
+#include "solccl/device/ptx.cuh"
+
+#ifndef SOL_WATCH_POLLS      /* (the emulator polls less) */
+#define SOL_WATCH_POLLS 512u /* some 0.3 ms */
+#endif
+
+struct sol_watch {
+    uint64_t deadline; /* 0: the clock has not been looked at yet */
+    uint32_t polls;
+};
+
+/* Out of line: what a kernel does not execute must not lie in the way of what it does. A line of
+ * instructions that is fetched in vain costs as much as one that is used. */
+
+SOL_GPU_RARE void sol_record(const struct sol_bound &bound, const struct sol_story &story,
+                             uint32_t fault, int awaited, uint64_t detail, uint64_t epoch)
+{
+    if (atomicCAS(&bound.fate->claimed, 0u, 1u) != 0)
+        return;
+    volatile struct sol_gpu_error *e = bound.error;
+    e->func = story.func;
+    e->rank = bound.rank;
+    e->awaited = awaited;
+    e->sequence = story.sequence;
+    e->bytes = story.bytes;
+    e->epoch = epoch;
+    e->detail = detail;
+    e->time_ns = sol_clock_ns();
+    sol_fence_system();
+    sol_push_u32(&e->fault, fault);
+    sol_push_word(&bound.fate->dead, fault);
+}
+
+/* Look at clock, abort word and `dead`. The deadline, set if it was not; 0: give up (and it has
+ * been recorded). */
+SOL_GPU_RARE uint64_t sol_watch_look(const struct sol_bound &bound, const struct sol_story &story,
+                                     uint64_t deadline, int awaited)
+{
+    uint64_t now = sol_clock_ns();
+    if (deadline == 0)
+        deadline = now + bound.timeout_ns;
+    if (sol_poll_word(&bound.fate->dead) != 0)
+        return 0;
+    bool late = (int64_t)(now - deadline) > 0;
+    if (!late && sol_poll_u32(bound.abort_word) == 0)
+        return deadline;
+    sol_record(bound, story, late ? SOL_GPU_FAULT_TIMEOUT : SOL_GPU_FAULT_ABORT, awaited, 0, 0);
+    return 0;
+}
+
+/* Called when a poll for `awaited` was in vain. True: give up. */
+SOL_GPU_FN bool sol_watch_expired(const struct sol_bound &bound, const struct sol_story &story,
+                                  struct sol_watch &watch, int awaited)
+{
+    if ((++watch.polls & (SOL_WATCH_POLLS - 1)) != 0)
+        return false;
+    watch.deadline = sol_watch_look(bound, story, watch.deadline, awaited);
+    return watch.deadline == 0;
+}
+SOL_GPU_FN bool sol_watch_expired(const struct sol_channel &comm, const struct sol_story &story,
+                                  struct sol_watch &watch, int awaited)
+{
+    return sol_watch_expired(comm.bound, story, watch, awaited);
+}
+
+#endif
