@@ -12,12 +12,32 @@ missing=()
 optional=()
 have() {
     case $1 in
-    /*) compgen -G "$1" >/dev/null ;;
+    */*) compgen -G "$1" >/dev/null ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
 need() { have "$1" || missing+=("$2"); }
 want() { have "$1" || optional+=("$2"); }
+
+# nvcc, and what shows machine code, for the step `kernels`: a toolkit's or those of the packages below.
+cuda_tools() {
+    { have nvcc || have "/usr/local/cuda*/bin/nvcc" || have "build/cuda-tools/lib/*/*/nvidia/*/bin/nvcc"; } &&
+        { have cuobjdump || have "/usr/local/cuda*/bin/cuobjdump" ||
+            have "build/cuda-tools/lib/*/*/nvidia/*/bin/cuobjdump"; }
+}
+get_cuda_tools() {
+    local name packages=()
+    cuda_tools && return 0
+    for name in nvcc crt cuobjdump nvdisasm runtime; do
+        packages+=("nvidia-cuda-$name>=13.3,<13.4")
+    done
+    echo "install-deps: installing nvcc and its disassembler into build/cuda-tools" >&2
+    mkdir -p build && python3 -m venv build/cuda-tools >&2 &&
+        build/cuda-tools/bin/pip install -q --disable-pip-version-check "${packages[@]}" \
+            "nvidia-nvvm>=13.3,<13.4" >&2 ||
+        echo "install-deps: they are not available here; the step that needs them does without" >&2
+    return 0
+}
 
 need gcc gcc
 need "/usr/include/stdlib.h" libc6-dev
@@ -40,6 +60,7 @@ test)
     need "/usr/include/cmocka.h" libcmocka-dev
     need "/usr/lib/gcc/*/*/libtsan.so" libc6-dev # (comes with gcc; named for a clear message)
     have chromium || have chromium-browser || have google-chrome || optional+=(chromium)
+    cuda_tools || want "/usr/lib/python3*/ensurepip/__init__.py" python3-venv
     ;;
 bench)
     # Both MPIs at once: Debian's alternatives keep mpirun.openmpi and mpirun.mpich apart.
@@ -58,10 +79,14 @@ build | lint) ;;
     ;;
 esac
 
-[ ${#missing[@]} -eq 0 ] && [ ${#optional[@]} -eq 0 ] && exit 0
+finish() { # what needs no root comes last
+    [ "$goal" != test ] || get_cuda_tools
+    exit 0
+}
+[ ${#missing[@]} -eq 0 ] && [ ${#optional[@]} -eq 0 ] && finish
 
 if ! command -v apt-get >/dev/null 2>&1; then
-    [ ${#missing[@]} -eq 0 ] && exit 0
+    [ ${#missing[@]} -eq 0 ] && finish
     echo "install-deps: there is no apt-get here; please install: ${missing[*]}" >&2
     exit 1
 fi
@@ -88,7 +113,7 @@ for package in ${optional[@]+"${optional[@]}"}; do
     fi
     wanted+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && [ ${#wanted[@]} -eq 0 ] && exit 0
+[ ${#missing[@]} -eq 0 ] && [ ${#wanted[@]} -eq 0 ] && finish
 
 echo "install-deps: installing ${missing[*]} ${wanted[*]}" >&2
 apt update >&2 || echo "install-deps: apt-get update failed; going on with the lists here" >&2
@@ -105,4 +130,4 @@ for package in ${wanted[@]+"${wanted[@]}"}; do
         echo "$package" >>"$gave_up"
     }
 done
-exit 0
+finish

@@ -96,8 +96,8 @@ class Kernel:
             found.append("has no multimem instruction")
         if "wide" in flags:
             found += self.narrow()
-        if re.search(r"\b(LDL|STL)\b", self.sass):
-            found.append("touches local memory")
+        if not self.stack and re.search(r"\b(LDL|STL)\b", self.sass):
+            found.append("touches local memory, which the report does not show")
         return found
 
     def narrow(self):
@@ -111,10 +111,9 @@ class Kernel:
         slim = re.search(r"\b(ld|st)\.global\.(u|b|s|f)(8|16|32|64)\b", self.ptx)
         if slim:
             found.append(f"has a narrow access ({slim.group(0)})")
-        if self.sass and not re.search(r"\bLDG\.E[\w.]*\.128", self.sass):
-            found.append("has no LDG.E.128")
-        if self.sass and not re.search(r"\bSTG\.E[\w.]*\.128", self.sass):
-            found.append("has no STG.E.128")
+        for access in ("LDG", "STG") if self.sass and not found else ():
+            if not re.search(rf"\b{access}\.E[\w.]*\.128", self.sass):
+                found.append(f"has no {access}.E.128")
         return found
 
 
@@ -330,6 +329,8 @@ def main():
         elif jobs:
             print(f"ok      sm_{arch}: {size / 1048576:.1f} MiB of machine code "
                   f"(at most {LIBRARY_LIMIT >> 20})")
+    cpu = os.times()
+    print(f"{cpu.children_user + cpu.children_system:.0f} s of processor time")
     print(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     return 1 if tally.failed or not tally.passed else 0
 

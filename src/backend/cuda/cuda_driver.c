@@ -5,6 +5,8 @@
  */
 #include "backend/cuda/cuda_driver.h"
 
+#include "backend/cuda/cuda_multicast.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +21,22 @@ struct entry {
     const char *name;
     void *slot;
 };
+
+/* False: `library` lacks one of them, which `why` names. */
+static bool look_up_all(void *library, const struct entry *entries, size_t count, char *why,
+                        size_t why_bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *symbol = dlsym(library, entries[i].name);
+        if (symbol == NULL) {
+            snprintf(why, why_bytes, "the CUDA driver is too old: it has no %s", entries[i].name);
+            return false;
+        }
+        /* POSIX lets a function's address travel in a void *; ISO C needs the bytes copied */
+        memcpy(entries[i].slot, &symbol, sizeof symbol);
+    }
+    return true;
+}
 
 static bool look_up(void *library)
 {
@@ -43,17 +61,26 @@ static bool look_up(void *library)
         {"cuMemSetAccess", &driver.mem_set_access},
         {"cuMemGetAccess", &driver.mem_get_access},
     };
-    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        void *symbol = dlsym(library, entries[i].name);
-        if (symbol == NULL) {
-            snprintf(reason, sizeof reason, "the CUDA driver is too old: it has no %s",
-                     entries[i].name);
-            return false;
-        }
-        /* POSIX lets a function's address travel in a void *; ISO C needs the bytes copied */
-        memcpy(entries[i].slot, &symbol, sizeof symbol);
+    return look_up_all(library, entries, sizeof entries / sizeof entries[0], reason, sizeof reason);
+}
+
+bool sol_cuda_multicast_calls(struct sol_cuda_multicast_calls *calls, char *why, size_t why_bytes)
+{
+    const struct entry entries[] = {
+        {"cuMulticastGetGranularity", &calls->granularity},
+        {"cuMulticastCreate", &calls->create},
+        {"cuMulticastAddDevice", &calls->add_device},
+        {"cuMulticastBindMem", &calls->bind},
+        {"cuMulticastUnbind", &calls->unbind},
+    };
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == NULL) {
+        snprintf(why, why_bytes, "no CUDA driver");
+        return false;
     }
-    return true;
+    bool found = look_up_all(library, entries, sizeof entries / sizeof entries[0], why, why_bytes);
+    dlclose(library); /* it stays: load() holds it */
+    return found;
 }
 
 static void load(void)

@@ -35,6 +35,7 @@ struct facts {
     uint64_t nccl_above;
     int32_t handle; /* enum sol_cuda_handle; NONE: no symmetric memory */
     int32_t want_p2p;
+    int32_t want_multicast;
     int32_t sms;
     char why[96]; /* handle NONE: why */
 };
@@ -78,7 +79,7 @@ static sol_status_t cuda_failed(const char *what, cudaError_t error)
 
 /* ---------------------------------------------------------------------------- facts */
 
-static sol_status_t read_switches(struct sol_cuda *state, int *want_p2p, long *pdl)
+static sol_status_t read_switches(struct sol_cuda *state, struct facts *facts, long *pdl)
 {
     char why[256];
     long mixing = 1, p2p = 1;
@@ -93,7 +94,10 @@ static sol_status_t read_switches(struct sol_cuda *state, int *want_p2p, long *p
         status =
             sol_env_size("SOLCCL_NCCL_ABOVE", 0, SIZE_MAX, &state->nccl_above, why, sizeof why);
     }
-    *want_p2p = (int)p2p;
+    if (status == SOL_OK) {
+        status = sol_cuda_multicast_wanted(&facts->want_multicast, why, sizeof why);
+    }
+    facts->want_p2p = (int32_t)p2p;
     state->order.mixing = mixing != 0;
     return status == SOL_OK ? SOL_OK : sol_thread_error(status, "%s", why);
 }
@@ -118,8 +122,7 @@ static sol_status_t read_device(sol_comm_t comm, struct sol_cuda *state, struct 
     snprintf(state->gpu_name, sizeof state->gpu_name, "%.63s", properties.name);
     facts->sms = properties.multiProcessorCount;
     long pdl = properties.major >= 9;
-    int want_p2p = 1;
-    sol_status_t status = read_switches(state, &want_p2p, &pdl);
+    sol_status_t status = read_switches(state, facts, &pdl);
     if (status != SOL_OK) {
         return status;
     }
@@ -132,7 +135,6 @@ static sol_status_t read_device(sol_comm_t comm, struct sol_cuda *state, struct 
     facts->staging_bytes = comm->staging_bytes;
     facts->nonce = sol_now_ns() ^ (uint64_t)getpid() << 32;
     facts->nccl_above = state->nccl_above;
-    facts->want_p2p = want_p2p;
     facts->handle =
         (int32_t)sol_cuda_handle_of(state->cu, state->cu_device, facts->why, sizeof facts->why);
     return SOL_OK;
@@ -178,7 +180,8 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
                  SOL_GPU_MAX_RANKS);
     }
     for (int r = 0; r < comm->nranks; r++) {
-        if (all[r].plan != all[0].plan || all[r].nccl_above != all[0].nccl_above) {
+        if (all[r].plan != all[0].plan || all[r].nccl_above != all[0].nccl_above ||
+            all[r].want_multicast != all[0].want_multicast) {
             return sol_thread_error(SOL_ERR_MISMATCH,
                                     "ranks 0 and %d differ in SOLCCL_TUNING_FILE, SOLCCL_CUDA_* "
                                     "or SOLCCL_NCCL_ABOVE, which must be equal everywhere",
@@ -195,6 +198,7 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
             snprintf(why, bytes, "SOLCCL_CUDA_P2P=0 on rank %d", r);
         }
     }
+    state->want_multicast = mine->want_multicast;
     if (state->ranks_here > 1) {
         /* a kernel set up early holds multiprocessors that another rank's may be waiting for */
         state->flags = 0;
@@ -267,6 +271,35 @@ static sol_status_t open_staging(sol_comm_t comm, struct sol_cuda *state, uint64
     return SOL_OK;
 }
 
+/* Only where SOLCCL_CUDA_MULTICAST asks for it, and then on all ranks or on none. */
+static sol_status_t open_multicast(sol_comm_t comm, struct sol_cuda *state)
+{
+    char why[160];
+    struct sol_cuda_symmetric_config config = {.cu = state->cu,
+                                               .boot = comm->boot,
+                                               .device = state->cu_device,
+                                               .handle = state->handle,
+                                               .rank = comm->rank,
+                                               .nranks = comm->nranks};
+    if (!state->want_multicast) {
+        return SOL_OK;
+    }
+    if (state->gpu.ranks_here > 1) {
+        snprintf(why, sizeof why, "several ranks are on one GPU");
+    } else {
+        sol_status_t status = sol_cuda_multicast_open(&state->multicast, &config, &state->staging,
+                                                      1, sol_cuda_multicast_calls, why, sizeof why);
+        if (status != SOL_OK) {
+            return status;
+        }
+    }
+    state->gpu.multicast = state->multicast.base;
+    if (state->multicast.base == NULL && comm->rank == 0) {
+        sol_log(SOL_LOG_WARN, "%s: SOLCCL_CUDA_MULTICAST is set, but %s", comm->name, why);
+    }
+    return SOL_OK;
+}
+
 static sol_status_t start_kernels(sol_comm_t comm, struct sol_cuda *state, cudaStream_t stream)
 {
     cudaError_t error = sol_gpu_preload();
@@ -295,6 +328,7 @@ static sol_status_t open_p2p(sol_comm_t comm, struct sol_cuda *state, uint64_t s
         return sol_boot_break(comm->boot, cuda_failed("making a stream", error));
     }
     status = sol_cuda_probe_paths(comm, state, stream);
+    status = status == SOL_OK ? open_multicast(comm, state) : status;
     if (status == SOL_OK) {
         /* a failure from here on is no UNSUPPORTED: core breaks the boot for the others */
         status = start_kernels(comm, state, stream);
@@ -344,6 +378,7 @@ static sol_status_t open_parts(sol_comm_t comm, struct sol_cuda *state)
         status = open_p2p(comm, state, staging_bytes);
         if (status == SOL_ERR_UNSUPPORTED) {
             snprintf(state->fallback, sizeof state->fallback, "%.250s", sol_thread_error_text());
+            sol_cuda_multicast_close(state->cu, &state->multicast);
             sol_cuda_symmetric_close(state->cu, &state->staging);
             status = SOL_OK;
         }
@@ -380,6 +415,7 @@ static void free_parts(sol_comm_t comm, struct sol_cuda *state)
     }
     sol_cuda_mem_free_all(comm);
     sol_cuda_order_close(&state->order);
+    sol_cuda_multicast_close(state->cu, &state->multicast);
     sol_cuda_symmetric_close(state->cu, &state->staging);
     sol_cuda_host_memory_close(state->cu, &state->board_memory);
     sol_cuda_plan_close(&state->plan);

@@ -9,6 +9,7 @@
 #include "backend/cuda/cuda_buffers.h"
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_host_memory.h"
+#include "backend/cuda/cuda_multicast.h"
 #include "backend/cuda/cuda_nccl.h"
 #include "backend/cuda/cuda_order.h"
 #include "backend/cuda/cuda_plan.h"
@@ -48,6 +49,8 @@ struct sol_cuda {
     char fallback[256];                       /* why p2p is not used */
     struct sol_cuda_host_memory board_memory; /* where the board is */
     struct sol_cuda_symmetric staging;
+    int want_multicast; /* SOLCCL_CUDA_MULTICAST; equal on all ranks */
+    struct sol_cuda_multicast multicast;
     struct sol_gpu_state *device_state;
     struct sol_cuda_region *regions;
     size_t region_bytes;

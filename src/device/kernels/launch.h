@@ -50,7 +50,8 @@ struct sol_gpu_comm {
     int rank, nranks;
     struct sol_gpu_layout layout; /* sol_gpu_layout_of(), equal on all ranks */
     int max_ctas;                 /* see above; equal on all ranks */
-    int ranks_here; /* ranks on this rank's device, the most of all ranks; 0 is taken as 1 */
+    int ranks_here;  /* ranks on this rank's device, the most of all ranks; 0 is taken as 1 */
+    char *multicast; /* all ranks' staging at once, through the switch; NULL: off */
 };
 
 enum {
