@@ -18,27 +18,25 @@
 
 app_t app;
 
-static sol_comm_t gpu;
-
 /* ---------------------------------------------------------------- solccl */
 
 static bool sol_ok(sol_status_t status, const char *what)
 {
     if (status == SOL_OK)
         return true;
-    fprintf(stderr, "rank %d: %s: %s\n", app.rank, what, sol_last_error(gpu));
+    fprintf(stderr, "rank %d: %s: %s\n", app.rank, what, sol_last_error(app.gpu));
     return false;
 }
 
 static bool sol_app_all_reduce(double *inout, size_t count)
 {
-    return sol_ok(sol_all_reduce(inout, inout, count, SOL_FLOAT64, SOL_SUM, gpu, app.stream),
+    return sol_ok(sol_all_reduce(inout, inout, count, SOL_FLOAT64, SOL_SUM, app.gpu, app.stream),
                   "all_reduce");
 }
 
 static bool sol_app_broadcast(double *inout, size_t count, int root)
 {
-    return sol_ok(sol_broadcast(inout, inout, count, SOL_FLOAT64, root, gpu, app.stream),
+    return sol_ok(sol_broadcast(inout, inout, count, SOL_FLOAT64, root, app.gpu, app.stream),
                   "broadcast");
 }
 
@@ -47,12 +45,12 @@ static bool sol_app_exchange(const double *to_below, double *from_below, int bel
 {
     sol_group_start();
     if (below >= 0) {
-        sol_send(to_below, count, SOL_FLOAT64, below, gpu, app.stream);
-        sol_recv(from_below, count, SOL_FLOAT64, below, gpu, app.stream);
+        sol_send(to_below, count, SOL_FLOAT64, below, app.gpu, app.stream);
+        sol_recv(from_below, count, SOL_FLOAT64, below, app.gpu, app.stream);
     }
     if (above >= 0) {
-        sol_send(to_above, count, SOL_FLOAT64, above, gpu, app.stream);
-        sol_recv(from_above, count, SOL_FLOAT64, above, gpu, app.stream);
+        sol_send(to_above, count, SOL_FLOAT64, above, app.gpu, app.stream);
+        sol_recv(from_above, count, SOL_FLOAT64, above, app.gpu, app.stream);
     }
     return sol_ok(sol_group_end(), "exchange");
 }
@@ -65,7 +63,7 @@ static bool open_solccl(void)
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
 
     config.backend = SOL_BACKEND_CUDA;
-    if (sol_comm_create_from_env(&gpu, &config) != SOL_OK) {
+    if (sol_comm_create_from_env(&app.gpu, &config) != SOL_OK) {
         fprintf(stderr, "rank %d: %s\n", app.rank, sol_last_error(NULL));
         return false;
     }
@@ -175,7 +173,7 @@ bool app_open(void)
 
 void app_close(void)
 {
-    sol_comm_destroy(gpu);
+    sol_comm_destroy(app.gpu);
 #ifdef SOL_APPS_NCCL
     if (nccl)
         ncclCommDestroy(nccl);

@@ -30,8 +30,9 @@ typedef struct app {
     int rank, nranks;
     cudaStream_t stream;
     sol_comm_t host; /**< CPU ranks: agreement between the processes, outside of what is timed */
-    const app_library_t *libraries[2];
-    int library_count; /**< 1 where the program was built without NCCL */
+    sol_comm_t gpu;  /**< solccl's communicator of the GPU ranks */
+    const app_library_t *libraries[3];
+    int library_count; /**< NCCL where the program was built with it, solccl, what a program adds */
 } app_t;
 
 extern app_t app;
@@ -58,7 +59,7 @@ typedef struct app_contender {
     size_t wrong;    /**< elements of the answer that are not the first library's, or not right */
 } app_contender_t;
 
-enum { APP_CONTENDERS = 3 };
+enum { APP_CONTENDERS = 4 };
 
 /** What a program does for each contender, in turn. */
 typedef struct app_contest {

@@ -2,8 +2,9 @@
 /*
  * cg.c: conjugate gradients on a 3-D Poisson problem, one slab a GPU, host-launched: an iteration
  * is a halo exchange, three kernels and two all_reduces of 8 bytes, and a solve is one CUDA graph.
- * The same kernels run over NCCL and over solccl, in turns; the solutions are compared bit by bit
- * (two contributions have one sum, whoever adds them), and the residual is computed afresh.
+ * The same kernels run over NCCL and over solccl, in turns, and a third form is one kernel for the
+ * whole solve, on solccl's device API. The solutions are compared bit by bit (two contributions
+ * have one sum, whoever adds them), and the residual is computed afresh.
  *
  *   solccl run -n 2 app-cg [rounds]
  *
@@ -11,7 +12,7 @@
  * what is left if the exchange and the all_reduces took no time.
  */
 #include "app.h"
-#include "cg_kernels.h"
+#include "cg_persistent.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,15 @@ static const int grids[] = {16, 32, 48, 64, 96, 128, 192, 256};
 static cg_slab_t slab;
 static const app_library_t *library; /* NULL: no communication */
 static int iterations;
+
+/* The form that is one kernel: what it has beside the slab, which it shares but for p. */
+static struct {
+    app_library_t library; /* solccl's calls, under another name, for what is not timed */
+    sol_dev_comm_t dev;
+    cg_persistent_t state;
+    double *p, *others_p;
+    int ctas;
+} one;
 
 static size_t plane_points(void)
 {
@@ -66,6 +76,9 @@ static bool solve(void *unused)
     bool ok = start(unused);
     int i;
 
+    if (ok && library == &one.library)
+        return app_cuda(
+            cg_persistent(&one.dev, &slab, &one.state, one.ctas, iterations, app.stream), "solve");
     for (i = 0; i < iterations && ok; i++)
         ok = iterate(i);
     return ok;
@@ -113,6 +126,48 @@ static bool residual(double *relative)
     return true;
 }
 
+static bool zeroed(void **memory, size_t bytes)
+{
+    return app_cuda(cudaMalloc(memory, bytes), "memory") &&
+           app_cuda(cudaMemset(*memory, 0, bytes), "memory");
+}
+
+static bool make_one(size_t p_bytes)
+{
+    sol_dev_config_t config = SOL_DEV_CONFIG_INIT;
+    int multiprocessors = 0;
+
+    if (!app_cuda(
+            cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, app.rank),
+            "multiprocessors"))
+        return false;
+    one.ctas = cg_persistent_ctas(&slab, multiprocessors);
+    config.channel[0].kind = SOL_CHANNEL_TAG;
+    config.channel[0].sessions = one.ctas;
+    config.channel[0].slot_bytes = 16;
+    config.counters = 1;
+    config.memory_bytes = p_bytes;
+    if (sol_dev_comm_create(app.gpu, &config, &one.dev) != SOL_OK) {
+        fprintf(stderr, "rank %d: %s\n", app.rank, sol_last_error(app.gpu));
+        return false;
+    }
+    one.p = (double *)one.dev.memory.base[app.rank];
+    one.others_p = slab.p;
+    return zeroed((void **)&one.state.meeting, sizeof(unsigned)) &&
+           zeroed((void **)&one.state.arrivals, sizeof(uint64_t)) &&
+           zeroed((void **)&one.state.partial_pq, CG_BLOCKS * sizeof(double)) &&
+           zeroed((void **)&one.state.partial_rr, CG_BLOCKS * sizeof(double));
+}
+
+static void free_one(void)
+{
+    cudaFree(one.state.meeting);
+    cudaFree(one.state.arrivals);
+    cudaFree(one.state.partial_pq);
+    cudaFree(one.state.partial_rr);
+    sol_dev_comm_destroy(app.gpu, &one.dev);
+}
+
 static bool make_slab(int n)
 {
     size_t plane, bytes;
@@ -136,11 +191,14 @@ static bool make_slab(int n)
            /* the outermost planes stay zero from here on */
            app_cuda(cudaMemsetAsync(slab.p, 0, bytes + 2 * plane * sizeof(double), app.stream),
                     "p") &&
-           app_cuda(cudaStreamSynchronize(app.stream), "the problem");
+           app_cuda(cudaStreamSynchronize(app.stream), "the problem") &&
+           make_one(bytes + 2 * plane * sizeof(double));
 }
 
 static void free_slab(void)
 {
+    slab.p = one.others_p;
+    free_one();
     cudaFree(slab.x);
     cudaFree(slab.r);
     cudaFree(slab.q);
@@ -169,6 +227,7 @@ static bool check(app_contender_t *contender, bool is_first)
 static void choose(const app_library_t *chosen)
 {
     library = chosen;
+    slab.p = chosen == &one.library ? one.p : one.others_p;
 }
 
 static void report(app_contender_t *all, int count)
@@ -226,6 +285,11 @@ int main(int argc, char **argv)
         return 2;
     }
     ok = app_open();
+    if (ok) {
+        one.library = *app.libraries[app.library_count - 1];
+        one.library.name = "solccl-persistent";
+        app.libraries[app.library_count++] = &one.library;
+    }
     for (i = 0; ok && i < sizeof(grids) / sizeof(grids[0]); i++)
         ok = run_grid(grids[i], rounds);
     app_close();

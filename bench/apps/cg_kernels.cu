@@ -2,27 +2,7 @@
 /*
  * cg_kernels.cu: see cg_kernels.h. Plain kernels: what is compared is the communication.
  */
-#include "cg_kernels.h"
-
-enum { THREADS = 256 };
-
-static __device__ double block_sum(double value)
-{
-    __shared__ double warps[THREADS / 32];
-    int lane = threadIdx.x % 32, i;
-
-    for (i = 16; i > 0; i /= 2)
-        value += __shfl_down_sync(0xffffffffu, value, i);
-    if (lane == 0)
-        warps[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = 0;
-    if (threadIdx.x == 0)
-        for (i = 0; i < THREADS / 32; i++)
-            value += warps[i];
-    __syncthreads();
-    return value; /* on thread 0 */
-}
+#include "cg_device.cuh"
 
 /* *result = the sum of all threads' values of the grid, blocks added in the order of their number.
  */
@@ -30,7 +10,7 @@ static __device__ void grid_sum(double value, cg_scalars_t *s, double *result)
 {
     __shared__ bool last;
 
-    value = block_sum(value);
+    value = cg_block_sum(value);
     if (threadIdx.x == 0) {
         s->partial[blockIdx.x] = value;
         __threadfence(); /* the partial before the arrival; read below behind the same counter */
@@ -41,43 +21,26 @@ static __device__ void grid_sum(double value, cg_scalars_t *s, double *result)
         return;
     __threadfence(); /* partner of the fence before each block's arrival */
     value = 0;
-    for (unsigned i = threadIdx.x; i < gridDim.x; i += THREADS)
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += CG_THREADS)
         value += *(volatile double *)&s->partial[i];
-    value = block_sum(value);
+    value = cg_block_sum(value);
     if (threadIdx.x == 0) {
         *result = value;
         s->arrived = 0;
     }
 }
 
-/* A p at point i of the slab. p points at the slab's own first plane. */
-static __device__ double laplace(const cg_slab_t &slab, long i)
-{
-    int n = slab.n;
-    long plane = (long)n * n;
-    const double *p = slab.p + plane + i;
-    int x = (int)(i % n), y = (int)(i / n % n);
-
-    return 6 * p[0] - (x > 0 ? p[-1] : 0) - (x < n - 1 ? p[1] : 0) - (y > 0 ? p[-n] : 0) -
-           (y < n - 1 ? p[n] : 0) - p[-plane] - p[plane];
-}
-
 #define EACH_POINT(i, slab)                                                                        \
-    for (long i = (long)blockIdx.x * THREADS + threadIdx.x, end_ = points(slab); i < end_;         \
-         i += (long)gridDim.x * THREADS)
-
-static __host__ __device__ long points(const cg_slab_t &slab)
-{
-    return (long)slab.n * slab.n * slab.planes;
-}
+    for (long i = (long)blockIdx.x * CG_THREADS + threadIdx.x, end_ = cg_points(slab); i < end_;   \
+         i += (long)gridDim.x * CG_THREADS)
 
 static __global__ void known_kernel(cg_slab_t slab)
 {
     long plane = (long)slab.n * slab.n;
     long total = plane * slab.n;
 
-    for (long i = (long)blockIdx.x * THREADS + threadIdx.x; i < points(slab) + 2 * plane;
-         i += (long)gridDim.x * THREADS) {
+    for (long i = (long)blockIdx.x * CG_THREADS + threadIdx.x; i < cg_points(slab) + 2 * plane;
+         i += (long)gridDim.x * CG_THREADS) {
         long global = i + (slab.first - 1) * plane;
         unsigned long long bits = (unsigned long long)global * 0x9e3779b97f4a7c15ull;
 
@@ -90,7 +53,7 @@ static __global__ void known_kernel(cg_slab_t slab)
 static __global__ void right_side_kernel(cg_slab_t slab)
 {
     EACH_POINT(i, slab)
-    slab.b[i] = laplace(slab, i);
+    slab.b[i] = cg_laplace(slab, i);
 }
 
 static __global__ void start_kernel(cg_slab_t slab)
@@ -115,7 +78,7 @@ static __global__ void multiply_kernel(cg_slab_t slab)
 
     EACH_POINT(i, slab)
     {
-        double q = laplace(slab, i);
+        double q = cg_laplace(slab, i);
 
         slab.q[i] = q;
         sum += q * slab.p[(long)slab.n * slab.n + i];
@@ -129,7 +92,7 @@ static __global__ void update_kernel(cg_slab_t slab, int iteration)
 
     EACH_POINT(i, slab)
     {
-        double r = slab.r[i] - a * slab.q[i];
+        double r = cg_new_residual(slab.r[i], a, slab.q[i]);
 
         slab.x[i] += a * slab.p[(long)slab.n * slab.n + i];
         slab.r[i] = r;
@@ -146,7 +109,7 @@ static __global__ void direction_kernel(cg_slab_t slab, int iteration)
     {
         double *p = &slab.p[(long)slab.n * slab.n + i];
 
-        *p = slab.r[i] + b * *p;
+        *p = cg_new_direction(slab.r[i], b, *p);
     }
 }
 
@@ -162,7 +125,7 @@ static __global__ void check_end_kernel(cg_slab_t slab)
 
     EACH_POINT(i, slab)
     {
-        double r = slab.b[i] - laplace(slab, i);
+        double r = slab.b[i] - cg_laplace(slab, i);
 
         slab.r[i] = r;
         sum += r * r;
@@ -170,57 +133,50 @@ static __global__ void check_end_kernel(cg_slab_t slab)
     grid_sum(sum, slab.scalars, &slab.scalars->rr[0]);
 }
 
-static int blocks(const cg_slab_t *slab)
-{
-    long wanted = (points(*slab) + THREADS - 1) / THREADS;
-
-    return wanted > CG_BLOCKS ? CG_BLOCKS : (int)wanted;
-}
-
 extern "C" cudaError_t cg_known(const cg_slab_t *slab, cudaStream_t stream)
 {
-    known_kernel<<<CG_BLOCKS, THREADS, 0, stream>>>(*slab);
+    known_kernel<<<CG_BLOCKS, CG_THREADS, 0, stream>>>(*slab);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cg_right_side(const cg_slab_t *slab, cudaStream_t stream)
 {
-    right_side_kernel<<<blocks(slab), THREADS, 0, stream>>>(*slab);
+    right_side_kernel<<<cg_blocks(*slab), CG_THREADS, 0, stream>>>(*slab);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cg_start(const cg_slab_t *slab, cudaStream_t stream)
 {
-    start_kernel<<<blocks(slab), THREADS, 0, stream>>>(*slab);
+    start_kernel<<<cg_blocks(*slab), CG_THREADS, 0, stream>>>(*slab);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cg_multiply(const cg_slab_t *slab, cudaStream_t stream)
 {
-    multiply_kernel<<<blocks(slab), THREADS, 0, stream>>>(*slab);
+    multiply_kernel<<<cg_blocks(*slab), CG_THREADS, 0, stream>>>(*slab);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cg_update(const cg_slab_t *slab, int iteration, cudaStream_t stream)
 {
-    update_kernel<<<blocks(slab), THREADS, 0, stream>>>(*slab, iteration);
+    update_kernel<<<cg_blocks(*slab), CG_THREADS, 0, stream>>>(*slab, iteration);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cg_direction(const cg_slab_t *slab, int iteration, cudaStream_t stream)
 {
-    direction_kernel<<<blocks(slab), THREADS, 0, stream>>>(*slab, iteration);
+    direction_kernel<<<cg_blocks(*slab), CG_THREADS, 0, stream>>>(*slab, iteration);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cg_check_begin(const cg_slab_t *slab, cudaStream_t stream)
 {
-    check_begin_kernel<<<blocks(slab), THREADS, 0, stream>>>(*slab);
+    check_begin_kernel<<<cg_blocks(*slab), CG_THREADS, 0, stream>>>(*slab);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cg_check_end(const cg_slab_t *slab, cudaStream_t stream)
 {
-    check_end_kernel<<<blocks(slab), THREADS, 0, stream>>>(*slab);
+    check_end_kernel<<<cg_blocks(*slab), CG_THREADS, 0, stream>>>(*slab);
     return cudaGetLastError();
 }
