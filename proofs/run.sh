@@ -52,7 +52,7 @@ for mutant in M_TAG_FIRST M_ACK_EARLY M_ROOM M_NO_SIG M_SEQ_IS_RING M_ABORT_STUC
     check "cpu_line, $mutant" fails cpu_line.pml -D$mutant
 done
 check "cpu_staging" holds cpu_staging.pml
-for mutant in M_NO_WAIT M_ONE_READER M_DONE_EARLY M_WAIT_ALL M_ABORT_STUCK; do
+for mutant in M_NO_WAIT M_ONE_READER M_DONE_EARLY M_HEARD_EARLY M_WAIT_ALL M_ABORT_STUCK; do
     check "cpu_staging, $mutant" fails cpu_staging.pml -D$mutant
 done
 

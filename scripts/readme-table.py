@@ -21,10 +21,18 @@ def load(name):
     return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
+def placed(row, place=None):
+    """Out of place, but for broadcast, which beside an MPI is measured in place."""
+    in_place = bool(row.get("in_place"))
+    if place is not None:
+        return in_place == place
+    return not in_place or row["op"] == "broadcast"
+
+
 def pick(rows, library, op, dtype, mode=None):
     return {r["bytes"]: r for r in rows
             if r["library"] == library and r["op"] == op and r["dtype"] == dtype
-            and not r.get("in_place") and (mode is None or r["mode"] == mode)}
+            and placed(r) and (mode is None or r["mode"] == mode)}
 
 
 def size_name(n):
@@ -34,10 +42,10 @@ def size_name(n):
     return f"{n} B"
 
 
-def best_peer(rows, op, dtype, size, ours):
+def best_peer(rows, op, dtype, size, ours, place):
     found = [(r["us_p50"], r["library"]) for r in rows
              if r["op"] == op and r["dtype"] == dtype and r["bytes"] == size
-             and r["library"] != ours and not r.get("in_place")]
+             and r["library"] != ours and placed(r, place)]
     return min(found) if found else None
 
 
@@ -51,7 +59,7 @@ def table(rows, dtype, sizes, mode):
             if own is None:
                 cells.append("–")
                 continue
-            peer = best_peer(rows, op, dtype, size, "solccl")
+            peer = best_peer(rows, op, dtype, size, "solccl", bool(own.get("in_place")))
             ratio = f" ({peer[0] / own['us_p50']:.1f}×)" if peer else ""
             cells.append(f"{own['us_p50']:.3g}{ratio}")
         body += f"| {size_name(size)} | " + " | ".join(cells) + " |\n"

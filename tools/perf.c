@@ -296,6 +296,18 @@ static bool measure_sizes(struct session *session, perf_case_t c)
     }
 }
 
+/* MPI_Bcast has one buffer: beside it, unless the user asks for another place, broadcast is
+ * measured in place, so that all do the same work on the same buffers. */
+static bool place_wanted(const perf_options_t *o, perf_op_t op, int place)
+{
+    int i;
+
+    for (i = 0; i < o->npeers && op == PERF_BROADCAST && !o->place_given; i++)
+        if (!strcmp(o->peers[i], "openmpi") || !strcmp(o->peers[i], "mpich"))
+            return place == 1;
+    return o->in_place[place];
+}
+
 static bool measure_types(struct session *session, perf_op_t op, perf_mode_t mode)
 {
     const perf_options_t *o = session->options;
@@ -318,7 +330,7 @@ static bool measure_types(struct session *session, perf_op_t op, perf_mode_t mod
             if (reduces && !o->redops[redop])
                 continue;
             for (place = 0; place < 2; place++) {
-                if (!o->in_place[place])
+                if (!place_wanted(o, op, place))
                     continue;
                 c.dtype = (sol_dtype_t)dtype;
                 c.redop = (sol_redop_t)redop;

@@ -38,7 +38,8 @@ static const char help[] =
     "\n"
     "More:\n"
     "      --ranks N           the same as -g\n"
-    "      --in-place M        0: out of place, 1: in place, both (0)\n"
+    "      --in-place M        0: out of place, 1: in place, both (0; beside an MPI, whose\n"
+    "                          broadcast has one buffer, broadcast: 1)\n"
     "      --peer NAME,...     measure openmpi, mpich (CPU ranks), nccl, nccl-sym (symmetric\n"
     "                          windows), torch (GPU ranks) beside solccl, in turns in this run\n"
     "      --device cpu|cuda   what the ranks are (cpu); GPU rank r is on GPU r\n"
@@ -249,6 +250,7 @@ static const char *set_lists(perf_options_t *o, int c, const char *value, char b
     case OPT_IN_PLACE:
         o->in_place[0] = !strcmp(value, "0") || !strcmp(value, "both");
         o->in_place[1] = !strcmp(value, "1") || !strcmp(value, "both");
+        o->place_given = true;
         return o->in_place[0] || o->in_place[1] ? NULL : "0, 1 or both was expected";
     default:
         o->bind = !strcmp(value, "core");

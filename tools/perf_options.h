@@ -11,7 +11,8 @@ typedef struct perf_options {
     bool ops[PERF_OP_COUNT];
     bool dtypes[SOL_DTYPE_COUNT];
     bool redops[SOL_REDOP_COUNT];
-    bool in_place[2];
+    bool in_place[2]; /* out of place, in place */
+    bool place_given; /* by the user; else broadcast is measured as its peers have it */
     size_t begin, end, step_bytes;
     double factor;
     long ranks;      /**< 0: not given */

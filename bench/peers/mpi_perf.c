@@ -5,8 +5,9 @@
  * checks, warm-up, batches and clock are the very same code as for solccl.
  *
  * What is done in the peer's favour, so that the comparison is fair:
- *  - MPI_Bcast has one buffer: out of place the root sends from sendbuf and is
- *    spared the copy to its own recvbuf that solccl (like NCCL) makes.
+ *  - MPI_Bcast has one buffer, so perf compares broadcasts in place. Asked for out of
+ *    place, the root here sends from sendbuf and is spared the copy to its own recvbuf
+ *    that solccl (like NCCL) makes.
  *  - MPI has no bfloat16. Data are moved as uint16_t; reductions use an operation
  *    of our own (MPI_Op_create, commutative), vectorised and compiled with -O3,
  *    that adds in fp32 and rounds to nearest even.

@@ -9,6 +9,7 @@
  *     shm_report    errors: who waits for whom, who called what
  *     shm_plan      which protocol a call takes, and why
  *     shm_small     collectives over lines (proto/line.h)
+ *     shm_packed    collectives over one staging slot a rank and one line a reader (medium)
  *     shm_share     shared-out reductions in rounds (large)
  *     shm_stream    transfers between pairs, progressed together (large, groups)
  *     shm_tune      how large data is made readable: learned while running
@@ -63,6 +64,25 @@ typedef struct sol_shm_ack {
     _Atomic uint32_t reading; /* 1: I am inside a direct read of the peer's memory */
 } sol_shm_ack_t;
 
+/* How a rank makes its memory readable to others where they cannot just point into it. Its own
+ * affair: peers learn from headers. */
+typedef enum {
+    SOL_SHM_KEEP, /* copied to a staging slot, through this core's cache */
+    SOL_SHM_PASS, /* copied past the cache: nothing to take away from the readers' caches first */
+    SOL_SHM_SHOW, /* not copied: process_vm_readv */
+    SOL_SHM_WAYS
+} sol_shm_way;
+
+#define SOL_SHM_PLANS (2 * SOL_SHM_WAYS) /* a way, and how the own block is copied */
+#define SOL_SHM_TUNE_LEAST_LOG 12        /* calls of 4 KB and more are tuned ... */
+#define SOL_SHM_TUNE_SIZES 16            /* ... by powers of two, up to 128 MB */
+
+/* The best time of each plan on this rank, for one kind and size of call; 0: none yet. [0]: as
+ * an equal or a rooted call's other rank, [1]: as its root. */
+typedef struct sol_shm_learned {
+    _Atomic uint32_t best_ns[2][SOL_SHM_PLANS];
+} sol_shm_learned_t;
+
 typedef struct sol_shm_control {
     uint64_t magic;
     unsigned char token[16];
@@ -84,6 +104,7 @@ typedef struct sol_shm_control {
     _Atomic uint64_t pair_counts[SOL_MAX_RANKS];     /* all_to_all_v: elements sent to each rank */
 
     sol_shm_ack_t acks[SOL_MAX_RANKS];
+    alignas(SOL_SHM_APART) sol_shm_learned_t learned[SOL_FUNC_COUNT][SOL_SHM_TUNE_SIZES];
 } sol_shm_control_t;
 
 /* --------------------------------------------------------------------- in this process */
@@ -137,33 +158,26 @@ typedef struct sol_shm_window {
 
 /* Switches between protocols; shm_plan.c says how each was chosen. */
 typedef struct sol_shm_limits {
-    size_t line;     /* largest message of a pair that goes by lines */
-    size_t one_shot; /* largest all_reduce where each rank pushes everything to each (bytes) */
-    size_t two_shot; /* largest all_reduce over lines in two steps */
-    size_t vm_read;  /* smallest send that is shown for process_vm_readv instead of staged */
-    size_t way;      /* how large collectives move data: 0 learned, else 1 + sol_shm_way */
-    size_t round;    /* bytes of a share in one round of a shared-out reduction */
-    size_t piece;    /* bytes that a direct read moves between two looks at its owner */
-    size_t stream;   /* results beyond this pass by the cache */
+    size_t line;          /* largest message of a pair that goes by lines */
+    size_t one_shot;      /* largest all_reduce where each rank pushes everything to each (bytes) */
+    size_t two_shot;      /* largest all_reduce over lines in two steps */
+    size_t unpacked;      /* collectives of up to this go by lines, larger ones packed, ... */
+    size_t packed;        /* ... up to this block, where all ranks send, */
+    size_t packed_rooted; /* this, where one sends or receives: larger ones are pipelined, */
+    size_t packed_reduce; /* and this all_reduce */
+    size_t chunk;         /* staged at a time in a stream where all ranks send and receive */
+    size_t vm_read;       /* smallest send that is shown for process_vm_readv instead of staged */
+    size_t way;           /* how large collectives move data: 0 learned, else 1 + sol_shm_way */
+    size_t round;         /* bytes of a share in one round of a shared-out reduction */
+    size_t piece;         /* bytes that a direct read moves between two looks at its owner */
+    size_t stream;        /* results beyond this pass by the cache */
 } sol_shm_limits_t;
 
-/* How a rank makes its memory readable to others where they cannot just point into it. Its own
- * affair: peers learn from headers. */
-typedef enum {
-    SOL_SHM_KEEP, /* copied to a staging slot, through this core's cache */
-    SOL_SHM_PASS, /* copied past the cache: nothing to take away from the readers' caches first */
-    SOL_SHM_SHOW, /* not copied: process_vm_readv */
-    SOL_SHM_WAYS
-} sol_shm_way;
-
-/* What was learned of one kind and size of call (shm_tune.c). */
+/* What was decided for one kind and size of call (shm_tune.c). */
 typedef struct sol_shm_lesson {
     uint32_t calls;
-    uint32_t best_ns[SOL_SHM_WAYS];
     uint8_t winner;
 } sol_shm_lesson_t;
-
-#define SOL_SHM_SIZES 48 /* powers of two of bytes */
 
 typedef struct sol_shm {
     sol_comm_t comm;
@@ -193,10 +207,9 @@ typedef struct sol_shm {
     _Atomic size_t window_bytes;
     sol_isa isa;
     int cpus; /* in the union of all ranks' affinity masks */
-    sol_shm_lesson_t lessons[SOL_FUNC_COUNT][SOL_SHM_SIZES];
-    sol_shm_lesson_t *lesson; /* of the call under way, or NULL */
-    sol_shm_way way;
-    uint64_t way_started_ns;
+    sol_shm_lesson_t lessons[SOL_FUNC_COUNT][SOL_SHM_TUNE_SIZES];
+    _Atomic uint32_t *timing; /* where the time of the call under way goes, or NULL */
+    uint64_t timing_since_ns;
     sol_shm_peer_t peers[SOL_MAX_RANKS];
 } sol_shm_t;
 
@@ -329,6 +342,7 @@ void sol_shm_tell(sol_shm_t *s, sol_status_t status, const char *text);
 typedef enum {
     SOL_SHM_LINES,     /* shm_small: one step */
     SOL_SHM_LINES_TWO, /* shm_small: two steps */
+    SOL_SHM_PACKED,    /* shm_packed */
     SOL_SHM_SHARED,    /* shm_share */
     SOL_SHM_STREAMS    /* shm_stream */
 } sol_shm_protocol;
@@ -358,10 +372,32 @@ typedef struct sol_shm_chunk {
     uint64_t bytes;
     uint32_t slot;
     uint32_t staged; /* 0: nothing staged, the share's next round is at `result` */
+    uint64_t heard;  /* the sender's done counter for chunks of the receiver's */
 } sol_shm_chunk_t;
+
+/* What this rank has read of the chunks of `rank`: the `heard` of a line to it. */
+static inline uint64_t sol_shm_chunks_read(const sol_shm_t *s, int rank)
+{
+    return atomic_load_explicit(&s->peers[rank].ack->chunks, memory_order_relaxed);
+}
+
+/* `chunk` of `rank` has been read: its slot may be filled again. */
+static inline void sol_shm_chunk_read(sol_shm_t *s, int rank, uint64_t chunk)
+{
+    /* release: pairs with the acquire in sol_staging_pending */
+    atomic_store_explicit(&s->peers[rank].ack->chunks, chunk + 1, memory_order_release);
+    sol_shm_ring(s, &s->peers[rank]);
+}
+
+static inline const unsigned char *sol_shm_staged_at(const sol_shm_t *s, int rank,
+                                                     const sol_shm_chunk_t *line)
+{
+    return s->peers[rank].staging + (size_t)line->slot * s->staging.slot_bytes;
+}
 
 sol_status_t sol_shm_run_small(sol_shm_t *s, const sol_call_t *call);
 sol_status_t sol_shm_run_small_two(sol_shm_t *s, const sol_call_t *call);
+sol_status_t sol_shm_run_packed(sol_shm_t *s, const sol_call_t *call);
 sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call);
 sol_status_t sol_shm_run_streams(sol_shm_t *s, const sol_call_t *call);
 /* Sends and receives only. */
@@ -376,7 +412,17 @@ sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst,
 
 /* ----------------------------------------------------------------------------- shm_tune */
 
-sol_shm_way sol_shm_tune_begin(sol_shm_t *s, sol_func_t func, size_t bytes);
+/* What may be chosen: how staged data is copied; also process_vm_readv; and how the own block. */
+typedef enum { SOL_SHM_TUNE_COPIES, SOL_SHM_TUNE_WAYS, SOL_SHM_TUNE_OWN } sol_shm_tune_kind;
+
+typedef struct sol_shm_tuned {
+    sol_shm_way way;
+    bool own_past; /* the own block is copied past the cache */
+} sol_shm_tuned_t;
+
+/* The plan of a call of `bytes`, the same on all ranks or not; its time counts until the end. */
+sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t bytes,
+                                   sol_shm_tune_kind kind);
 void sol_shm_tune_end(sol_shm_t *s);
 
 static inline void sol_shm_stage_copy(sol_shm_way way, void *dst, const void *src, size_t bytes)

@@ -17,6 +17,8 @@ static sol_status_t run_protocol(sol_shm_t *s, const sol_call_t *call)
         return sol_shm_run_small(s, call);
     case SOL_SHM_LINES_TWO:
         return sol_shm_run_small_two(s, call);
+    case SOL_SHM_PACKED:
+        return sol_shm_run_packed(s, call);
     case SOL_SHM_SHARED:
         return sol_shm_run_shared(s, call);
     default:

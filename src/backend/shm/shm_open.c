@@ -120,6 +120,11 @@ static void use_caps(sol_shm_t *s, caps_t *all)
     if (s->limits.round > sub) {
         s->limits.round = sub;
     }
+    size_t *slotted[] = {&s->limits.packed, &s->limits.packed_rooted, &s->limits.packed_reduce};
+    for (int i = 0; i < 3; i++) { /* an all_reduce has a slot to itself */
+        size_t cap = i == 2 ? all[0].slot_bytes : sub;
+        *slotted[i] = *slotted[i] < cap ? *slotted[i] : cap;
+    }
     s->limits.round = s->limits.round / SOL_CACHE_LINE * SOL_CACHE_LINE;
 }
 
@@ -274,6 +279,8 @@ static sol_status_t prepare(sol_shm_t *s, const caps_t *caps, const layout_t *la
     }
     size_t most = s->limits.one_shot > s->limits.round ? s->limits.one_shot : s->limits.round;
     most = most > s->limits.line ? most : s->limits.line;
+    most = most > s->limits.packed ? most : s->limits.packed;
+    most = most > s->limits.packed_reduce ? most : s->limits.packed_reduce;
     size_t share = s->limits.two_shot / (size_t)s->nranks + SOL_CACHE_LINE;
     most = most > share ? most : share;
     s->scratch_bytes = sol_round_up(most + SOL_CACHE_LINE, SOL_CACHE_LINE);
@@ -282,10 +289,8 @@ static sol_status_t prepare(sol_shm_t *s, const caps_t *caps, const layout_t *la
         return sol_thread_error(SOL_ERR_MEMORY, "no memory for %zu bytes of scratch",
                                 s->scratch_bytes * (size_t)s->nranks);
     }
-    s->staging = (sol_staging_t){.base = s->segment->base + layout->staging,
-                                 .slot_bytes = caps->slot_bytes,
-                                 .count = (unsigned)caps->slots,
-                                 .next = caps->epoch};
+    sol_staging_init(&s->staging, s->segment->base + layout->staging, caps->slot_bytes,
+                     (unsigned)caps->slots, caps->epoch);
     return SOL_OK;
 }
 

@@ -6,11 +6,17 @@
  * in headers. The limits were measured: bench/NOTES.md, "CPU ranks".
  *
  *     variable                     what it sets                             default (2 / n ranks)
- *     SOLCCL_CPU_PROTOCOL          auto, line (as long as it fits), staged (no lines, no direct
- *                                  reads), direct (no lines, direct reads at any size)
+ *     SOLCCL_CPU_PROTOCOL          auto, line (as long as it fits), packed (as long as a slot holds
+ *                                  it), staged (neither, and no direct reads), direct (neither,
+ *                                  direct reads at any size)
  *     SOLCCL_CPU_LINE_BYTES        largest message of a pair by lines
  *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
  *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
+ *     SOLCCL_CPU_UNPACKED_BYTES    collectives up to this by lines, larger ones packed, up to ...
+ *     SOLCCL_CPU_PACKED_BYTES      ... this block,
+ *     SOLCCL_CPU_PACKED_ROOTED_BYTES  this in broadcast, gather, scatter,
+ *     SOLCCL_CPU_PACKED_REDUCE_BYTES  and this all_reduce
+ *     SOLCCL_CPU_CHUNK_BYTES       larger copies that all ranks make are staged in such pieces
  *     SOLCCL_CPU_VM_BYTES          smallest send or receive read by process_vm_readv
  *     SOLCCL_CPU_WAY               large collectives: learn (see shm_tune.c), keep, pass, show
  *     SOLCCL_CPU_ROUND_BYTES       part of a share reduced in one round
@@ -22,7 +28,7 @@
 
 #include <stdio.h>
 
-enum { AUTO, LINE, STAGED, DIRECT };
+enum { AUTO, LINE, PACKED, STAGED, DIRECT };
 
 static void default_limits(sol_shm_t *s)
 {
@@ -31,6 +37,11 @@ static void default_limits(sol_shm_t *s)
         .line = 2048,
         .one_shot = s->nranks <= 2 ? 3072 : 8192 / peers,
         .two_shot = s->nranks <= 2 ? 0 : 8192,
+        .unpacked = 256,
+        .packed = s->nranks <= 2 ? 32768 : 8192,
+        .packed_rooted = 8192,
+        .packed_reduce = s->nranks <= 2 ? 32768 : 8192 / peers,
+        .chunk = 32768,
         .vm_read = 16384,
         .round = 65536,
         .piece = 262144,
@@ -38,29 +49,27 @@ static void default_limits(sol_shm_t *s)
     };
 }
 
+/* use_caps in shm_open.c cuts the limits to what a pipe and a slot hold. */
 static void force_protocol(sol_shm_t *s, int protocol)
 {
-    switch (protocol) {
-    case LINE: /* use_caps in shm_open.c cuts them to what a pipe holds */
-        s->limits.line = s->limits.one_shot = s->limits.two_shot = (size_t)1 << 30;
-        break;
-    case STAGED:
+    const size_t all = (size_t)1 << 30;
+    sol_shm_limits_t *l = &s->limits;
+    if (protocol == AUTO) {
+        return;
+    }
+    l->line = l->one_shot = l->two_shot = l->unpacked = protocol == LINE ? all : 0;
+    l->packed = l->packed_rooted = l->packed_reduce = protocol == PACKED ? all : 0;
+    if (protocol == STAGED) {
         s->direct = false;
-        s->limits.line = s->limits.one_shot = s->limits.two_shot = 0;
-        break;
-    case DIRECT:
-        s->limits.line = s->limits.one_shot = s->limits.two_shot = 0;
-        s->limits.vm_read = 0;
-        s->limits.way = 1 + SOL_SHM_SHOW;
-        break;
-    default:
-        break;
+    } else if (protocol == DIRECT) {
+        l->vm_read = 0;
+        l->way = 1 + SOL_SHM_SHOW;
     }
 }
 
 sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
 {
-    static const char *const protocols[] = {"auto", "line", "staged", "direct", NULL};
+    static const char *const protocols[] = {"auto", "line", "packed", "staged", "direct", NULL};
     struct {
         const char *name;
         size_t *value, least;
@@ -68,6 +77,11 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         {"SOLCCL_CPU_LINE_BYTES", &s->limits.line, 0},
         {"SOLCCL_CPU_ONE_SHOT_BYTES", &s->limits.one_shot, 0},
         {"SOLCCL_CPU_TWO_SHOT_BYTES", &s->limits.two_shot, 0},
+        {"SOLCCL_CPU_UNPACKED_BYTES", &s->limits.unpacked, 0},
+        {"SOLCCL_CPU_PACKED_BYTES", &s->limits.packed, 0},
+        {"SOLCCL_CPU_PACKED_ROOTED_BYTES", &s->limits.packed_rooted, 0},
+        {"SOLCCL_CPU_PACKED_REDUCE_BYTES", &s->limits.packed_reduce, 0},
+        {"SOLCCL_CPU_CHUNK_BYTES", &s->limits.chunk, SOL_CACHE_LINE},
         {"SOLCCL_CPU_VM_BYTES", &s->limits.vm_read, 0},
         {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
         {"SOLCCL_CPU_PIECE_BYTES", &s->limits.piece, SOL_CACHE_LINE},
@@ -100,15 +114,21 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
 
 static sol_shm_protocol plan_all_reduce(const sol_shm_t *s, size_t bytes)
 {
-    if (bytes <= s->limits.one_shot) {
+    const sol_shm_limits_t *l = &s->limits;
+    if (bytes > l->unpacked && bytes <= l->packed_reduce) {
+        return SOL_SHM_PACKED;
+    }
+    if (bytes <= l->one_shot) {
         return SOL_SHM_LINES;
     }
-    return bytes <= s->limits.two_shot ? SOL_SHM_LINES_TWO : SOL_SHM_SHARED;
+    return bytes <= l->two_shot ? SOL_SHM_LINES_TWO : SOL_SHM_SHARED;
 }
 
 sol_shm_protocol sol_shm_plan(const sol_shm_t *s, const sol_call_t *call)
 {
-    size_t bytes = call->count * sol_dtype_size(call->dtype);
+    const sol_shm_limits_t *l = &s->limits;
+    size_t bytes = call->count * sol_dtype_size(call->dtype), packed = l->packed;
+    sol_shm_protocol large = SOL_SHM_STREAMS;
     if (call->func == SOL_FUNC_ALL_TO_ALL_V) {
         return SOL_SHM_STREAMS;
     }
@@ -120,10 +140,24 @@ sol_shm_protocol sol_shm_plan(const sol_shm_t *s, const sol_call_t *call)
         return plan_all_reduce(s, bytes);
     case SOL_FUNC_REDUCE:
     case SOL_FUNC_REDUCE_SCATTER:
-        return bytes <= s->limits.line ? SOL_SHM_LINES : SOL_SHM_SHARED;
+        large = SOL_SHM_SHARED;
+        break;
+    case SOL_FUNC_BROADCAST:
+    case SOL_FUNC_GATHER:
+    case SOL_FUNC_SCATTER:
+        packed = l->packed_rooted;
+        break;
+    case SOL_FUNC_SEND:
+    case SOL_FUNC_RECV:
+        packed = 0;
+        break;
     default:
-        return bytes <= s->limits.line ? SOL_SHM_LINES : SOL_SHM_STREAMS;
+        break;
     }
+    if (bytes > l->unpacked && bytes <= packed) {
+        return SOL_SHM_PACKED;
+    }
+    return bytes <= l->line ? SOL_SHM_LINES : large;
 }
 
 /* ------------------------------------------------------------------------------- explain */
@@ -156,13 +190,20 @@ sol_status_t sol_shm_explain(sol_comm_t comm, const sol_call_t *call, char *text
         snprintf(text, bytes,
                  "line: %zu self-validating cache lines to each peer, one one-way latency, no "
                  "barrier; taken to %zu bytes, where bytes cost more than the latency",
-                 sol_line_count(size), call->func == SOL_FUNC_ALL_REDUCE ? l->one_shot : l->line);
+                 sol_line_count(size), l->unpacked);
         break;
     case SOL_SHM_LINES_TWO:
         snprintf(text, bytes,
                  "line, two steps: each rank reduces 1/%d and pushes the result; two latencies "
                  "but 2/%d of the bytes; taken from %zu to %zu bytes",
                  s->nranks, s->nranks, l->one_shot + 1, l->two_shot);
+        break;
+    case SOL_SHM_PACKED:
+        snprintf(text, bytes,
+                 "packed: %zu bytes a block, written once to a staging slot and announced by one "
+                 "line to each reader; one one-way latency, no barrier; taken from %zu bytes, "
+                 "where a tag in each line costs more than a line of its own",
+                 size, l->unpacked + 1);
         break;
     case SOL_SHM_SHARED: {
         bool block = call->func == SOL_FUNC_REDUCE_SCATTER;

@@ -101,13 +101,14 @@ static sol_status_t push_line(sol_shm_t *s, int rank, const void *content, size_
 }
 
 /* Chunk `line` to every rank of `readers`, in ring order. */
-static sol_status_t announce(sol_shm_t *s, uint64_t readers, const sol_shm_chunk_t *line)
+static sol_status_t announce(sol_shm_t *s, uint64_t readers, sol_shm_chunk_t *line)
 {
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
         if ((readers >> rank & 1) == 0) {
             continue;
         }
+        line->heard = sol_shm_chunks_read(s, rank);
         sol_status_t status = push_line(s, rank, line, sizeof(*line));
         if (status != SOL_OK) {
             return status;
@@ -118,19 +119,11 @@ static sol_status_t announce(sol_shm_t *s, uint64_t readers, const sol_shm_chunk
 
 static sol_status_t next_chunk(sol_shm_t *s, int rank, sol_shm_chunk_t *line)
 {
-    return sol_shm_recv_lines(s, rank, s->sig, line, sizeof(*line));
-}
-
-static void chunk_read(sol_shm_t *s, int rank, const sol_shm_chunk_t *line)
-{
-    /* release: pairs with the acquire in sol_staging_pending; the slot has been read */
-    atomic_store_explicit(&s->peers[rank].ack->chunks, line->chunk + 1, memory_order_release);
-    sol_shm_ring(s, &s->peers[rank]);
-}
-
-static const unsigned char *staged_at(const sol_shm_t *s, int rank, const sol_shm_chunk_t *line)
-{
-    return s->peers[rank].staging + (size_t)line->slot * s->staging.slot_bytes;
+    sol_status_t status = sol_shm_recv_lines(s, rank, s->sig, line, sizeof(*line));
+    if (status == SOL_OK) {
+        sol_staging_heard(&s->staging, rank, line->heard);
+    }
+    return status;
 }
 
 /* ------------------------------------------------------------------------------ headers */
@@ -225,7 +218,7 @@ static sol_status_t source(sharing_t *h, int rank, sol_range_t part, sol_shm_chu
     size_t offset = part.begin * h->size, bytes = sol_range_count(part) * h->size;
     if (place->mode == SOL_SHM_STAGED) {
         sol_status_t status = next_chunk(s, rank, line);
-        *at = staged_at(s, rank, line) + slot_offset(h, rank, s->rank);
+        *at = sol_shm_staged_at(s, rank, line) + slot_offset(h, rank, s->rank);
         return status;
     }
     const unsigned char *direct = sol_shm_pointer(s, rank, place);
@@ -241,7 +234,7 @@ static sol_status_t source(sharing_t *h, int rank, sol_range_t part, sol_shm_chu
 static sol_status_t source_done(sharing_t *h, int rank, const sol_shm_chunk_t *line)
 {
     if (h->headers[rank].send.mode == SOL_SHM_STAGED) {
-        chunk_read(h->s, rank, line);
+        sol_shm_chunk_read(h->s, rank, line->chunk);
         return SOL_OK;
     }
     return sol_shm_read_end(h->s, rank);
@@ -341,9 +334,9 @@ static sol_status_t copy_out(sharing_t *h, size_t round)
         sol_status_t status = next_chunk(s, rank, &line);
         if (status == SOL_OK && line.staged) {
             if (bytes > 0) {
-                memcpy(to, staged_at(s, rank, &line), bytes);
+                memcpy(to, sol_shm_staged_at(s, rank, &line), bytes);
             }
-            chunk_read(s, rank, &line);
+            sol_shm_chunk_read(s, rank, line.chunk);
         } else if (status == SOL_OK) {
             status = sol_shm_read_place(s, rank, &h->headers[rank].result, part.begin * h->size, to,
                                         bytes);
@@ -378,7 +371,7 @@ sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call)
     sharing_t h;
     memset(&h, 0, sizeof(h));
     set_up(&h, s, call);
-    h.way = sol_shm_tune_begin(s, call->func, call->count * h.size);
+    h.way = sol_shm_tune_begin(s, call, call->count * h.size, SOL_SHM_TUNE_WAYS).way;
     sol_status_t status = push_headers(&h);
     if (status == SOL_OK) {
         status = stage(&h, 0);

@@ -26,6 +26,12 @@
  * slots of its own, so they never wait for each other at once.
  *
  * One source may go to many ranks (all_gather, broadcast): it is staged once.
+ *
+ * Staged data goes in chunks well below a slot's size: the reader of the first
+ * copies while the sender fills the next, and the few slots that a stream then
+ * needs stay in the second-level cache. A rank's own block is copied along
+ * with its chunks where both have one source (it is in the first-level cache
+ * then), otherwise in the pauses.
  */
 #include "backend/shm/shm.h"
 #include "coll/shares.h"
@@ -33,8 +39,20 @@
 /* A direct read moves at most this before others get a turn. */
 #define STEP_BYTES ((size_t)4 << 20)
 #define FEW 128 /* transfers that fit the stack */
+/* Chunks where one side only sends and the other only receives: the first one's time is lost. */
+#define ONE_WAY_CHUNK 16384u
+#define ONE_WAY_SHORT 65536u /* below, half of that */
+#define OWN_PIECE 262144u    /* of the own block, in a pause */
 
 typedef enum { OPENING, MOVING, CLOSING, DONE } phase_t;
+
+/* The copy of a rank's own block to its result. */
+typedef struct own {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes, done;
+    bool past; /* the cache */
+} own_t;
 
 typedef struct transfer {
     const sol_call_t *call; /* for texts */
@@ -44,10 +62,12 @@ typedef struct transfer {
     uint64_t missing; /* of those, who keeps it from moving on; set when a step did not */
     uint64_t ticket;  /* direct, one rank: value of its `directs` that completes it */
     uint32_t sig;
-    sol_shm_way way; /* sending: how the data is made readable */
+    sol_shm_way way; /* sending: how the data is made readable ... */
+    size_t chunk;    /* ... and how much at a time where it is staged */
     phase_t phase;
     bool sending;
     bool copied_only;              /* sending: never show the memory itself */
+    own_t *own;                    /* sending: the own block has the same source */
     const struct transfer *behind; /* receiving in place: write only what this one has sent */
     sol_shm_place_t place;
 } transfer_t;
@@ -60,6 +80,23 @@ static int rank_of(const transfer_t *t)
 static bool by_lines(const sol_shm_t *s, const transfer_t *t)
 {
     return t->bytes <= s->limits.line;
+}
+
+/* Copy up to `most` bytes more of the own block; is there anything left to do? */
+static bool copy_own(own_t *own, size_t most)
+{
+    size_t bytes = own->bytes - own->done;
+    bytes = bytes < most ? bytes : most;
+    if (bytes == 0) {
+        return false;
+    }
+    if (own->past) {
+        sol_copy_stream(own->to + own->done, own->from + own->done, bytes);
+    } else {
+        memcpy(own->to + own->done, own->from + own->done, bytes);
+    }
+    own->done += bytes;
+    return true;
 }
 
 /* ----------------------------------------------------------------------------- sending */
@@ -77,12 +114,24 @@ static bool room_for_all(sol_shm_t *s, transfer_t *t)
     return t->missing == 0;
 }
 
-static void push_to_all(sol_shm_t *s, const transfer_t *t, const void *line, size_t bytes)
+static void push_header(sol_shm_t *s, const transfer_t *t, const sol_shm_header_t *header)
 {
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
         if ((t->ranks >> rank & 1) != 0) {
-            sol_line_push(&s->peers[rank].out, t->sig, line, bytes);
+            sol_line_push(&s->peers[rank].out, t->sig, header, sizeof(*header));
+            sol_shm_ring(s, &s->peers[rank]);
+        }
+    }
+}
+
+static void push_chunk(sol_shm_t *s, const transfer_t *t, sol_shm_chunk_t *line)
+{
+    for (int step = 1; step < s->nranks; step++) {
+        int rank = sol_ring_next(s->rank, step, s->nranks);
+        if ((t->ranks >> rank & 1) != 0) {
+            line->heard = sol_shm_chunks_read(s, rank);
+            sol_line_push(&s->peers[rank].out, t->sig, line, sizeof(*line));
             sol_shm_ring(s, &s->peers[rank]);
         }
     }
@@ -127,7 +176,7 @@ static bool send_header(sol_shm_t *s, transfer_t *t)
         }
         t->phase = CLOSING;
     }
-    push_to_all(s, t, &header, sizeof(header));
+    push_header(s, t, &header);
     return true;
 }
 
@@ -149,12 +198,15 @@ static bool send_chunk(sol_shm_t *s, transfer_t *t)
         return false;
     }
     size_t bytes = t->bytes - t->done;
-    bytes = bytes < s->staging.slot_bytes ? bytes : s->staging.slot_bytes;
+    bytes = bytes < t->chunk ? bytes : t->chunk;
     sol_shm_stage_copy(t->way, sol_staging_slot(&s->staging, slot), t->data + t->done, bytes);
     sol_shm_chunk_t line = {.bytes = bytes, .slot = (uint32_t)slot, .staged = 1};
     line.chunk = sol_staging_take(&s->staging, slot, t->ranks);
-    push_to_all(s, t, &line, sizeof(line));
+    push_chunk(s, t, &line);
     t->done += bytes;
+    if (t->own != NULL) {
+        copy_own(t->own, bytes);
+    }
     if (t->done == t->bytes) {
         t->phase = DONE; /* the slots are waited for by who wants them next */
     }
@@ -278,12 +330,10 @@ static void recv_chunk(sol_shm_t *s, transfer_t *t, const unsigned char *payload
         return;
     }
     *moved = true;
-    const unsigned char *from = s->peers[rank].staging + line.slot * s->staging.slot_bytes;
-    memcpy(t->data + t->done, from, bytes);
-    /* release: pairs with the acquire in sol_staging_pending; the slot has been read */
-    atomic_store_explicit(&s->peers[rank].ack->chunks, line.chunk + 1, memory_order_release);
+    memcpy(t->data + t->done, sol_shm_staged_at(s, rank, &line), bytes);
+    sol_shm_chunk_read(s, rank, line.chunk);
+    sol_staging_heard(&s->staging, rank, line.heard);
     pop_line(s, rank);
-    sol_shm_ring(s, &s->peers[rank]);
     t->done += bytes;
     if (t->done == t->bytes) {
         t->phase = DONE;
@@ -358,7 +408,8 @@ static sol_status_t step_all(sol_shm_t *s, transfer_t *all, size_t first, size_t
     return SOL_OK;
 }
 
-static sol_status_t run_all(sol_shm_t *s, transfer_t *all, size_t count)
+/* `own` may be NULL. */
+static sol_status_t run_all(sol_shm_t *s, transfer_t *all, size_t count, own_t *own)
 {
     sol_shm_wait_t w = {0};
     size_t first = 0;
@@ -372,7 +423,7 @@ static sol_status_t run_all(sol_shm_t *s, transfer_t *all, size_t count)
         if (status != SOL_OK || first == count) {
             break;
         }
-        if (result.moved) {
+        if (result.moved || (own != NULL && copy_own(own, OWN_PIECE))) {
             sol_shm_wait_end(s, &w);
             w = (sol_shm_wait_t){0};
             continue;
@@ -382,13 +433,19 @@ static sol_status_t run_all(sol_shm_t *s, transfer_t *all, size_t count)
         status = sol_shm_idle(s, &w);
     }
     sol_shm_wait_end(s, &w);
+    if (status == SOL_OK && own != NULL) {
+        copy_own(own, own->bytes);
+    }
     return status;
 }
 
 static void add(const sol_shm_t *s, transfer_t *all, size_t *count, const transfer_t *t)
 {
-    all[*count] = *t;
-    all[(*count)++].way = t->bytes >= s->limits.vm_read ? SOL_SHM_SHOW : SOL_SHM_KEEP;
+    transfer_t *added = &all[(*count)++];
+    size_t chunk = t->bytes <= ONE_WAY_SHORT ? ONE_WAY_CHUNK / 2 : ONE_WAY_CHUNK;
+    *added = *t;
+    added->way = t->bytes >= s->limits.vm_read ? SOL_SHM_SHOW : SOL_SHM_KEEP;
+    added->chunk = chunk < s->staging.slot_bytes ? chunk : s->staging.slot_bytes;
 }
 
 /* ------------------------------------------------------------------------- collectives */
@@ -431,49 +488,38 @@ static void add_pair(sol_shm_t *s, const sol_call_t *call, bool sending, int ran
     add(s, all, count, &t);
 }
 
-static void own_copy(const sol_shm_t *s, void *dst, const void *src, size_t bytes)
-{
-    if (dst == src || bytes == 0) {
-        return;
-    }
-    if (bytes >= s->limits.stream) {
-        sol_copy_stream(dst, src, bytes);
-    } else {
-        memcpy(dst, src, bytes);
-    }
-}
-
-/* This rank's transfers of a collective, and where its own block is copied from and to. */
+/* This rank's transfers of a collective, and the copy of its own block. */
 static void plan_collective(sol_shm_t *s, const sol_call_t *call, size_t bytes, transfer_t *all,
-                            size_t *count, const void **own, void **own_to)
+                            size_t *count, own_t *own)
 {
     bool root = s->rank == call->root;
     size_t mine = bytes * (size_t)s->rank;
-    *own = call->send;
-    *own_to = call->recv;
+    own->from = sol_shm_at(call->send, 0);
+    own->to = sol_shm_at(call->recv, 0);
+    own->bytes = bytes;
     switch (call->func) {
     case SOL_FUNC_ALL_GATHER:
         add_blocks(s, call, true, call->send, 0, bytes, all, count);
         add_blocks(s, call, false, call->recv, bytes, bytes, all, count);
-        *own_to = sol_shm_at(call->recv, mine);
+        own->to = sol_shm_at(call->recv, mine);
         break;
     case SOL_FUNC_ALL_TO_ALL:
         add_blocks(s, call, true, call->send, bytes, bytes, all, count);
         add_blocks(s, call, false, call->recv, bytes, bytes, all, count);
-        *own = sol_shm_at(call->send, mine);
-        *own_to = sol_shm_at(call->recv, mine);
+        own->from = sol_shm_at(call->send, mine);
+        own->to = sol_shm_at(call->recv, mine);
         break;
     case SOL_FUNC_GATHER:
         if (root) {
             add_blocks(s, call, false, call->recv, bytes, bytes, all, count);
-            *own_to = sol_shm_at(call->recv, mine);
+            own->to = sol_shm_at(call->recv, mine);
             return;
         }
         break;
     case SOL_FUNC_SCATTER:
         if (root) {
             add_blocks(s, call, true, call->send, bytes, bytes, all, count);
-            *own = sol_shm_at(call->send, mine);
+            own->from = sol_shm_at(call->send, mine);
         }
         break;
     default: /* broadcast */
@@ -488,7 +534,7 @@ static void plan_collective(sol_shm_t *s, const sol_call_t *call, size_t bytes, 
         bool sending = call->func == SOL_FUNC_GATHER;
         add_pair(s, call, sending, call->root, sending ? call->send : call->recv, bytes, all,
                  count);
-        *own = *own_to = NULL;
+        own->bytes = 0;
     }
 }
 
@@ -535,45 +581,66 @@ static void show_counts(sol_shm_t *s, const sol_call_t *call)
     atomic_store_explicit(&s->control->pairs_index, s->calls, memory_order_release);
 }
 
+/* How the transfers of a collective and the own copy are made: learned (shm_tune.c). */
+static void choose_ways(sol_shm_t *s, const sol_call_t *call, size_t bytes, transfer_t *all,
+                        size_t count, own_t *own)
+{
+    bool both = call->func == SOL_FUNC_ALL_GATHER || call->func == SOL_FUNC_ALL_TO_ALL;
+    bool one_source = call->func == SOL_FUNC_ALL_GATHER || call->func == SOL_FUNC_BROADCAST;
+    if (own->to == own->from) {
+        own->bytes = 0;
+    }
+    sol_shm_tuned_t tuned = sol_shm_tune_begin(s, call, bytes, SOL_SHM_TUNE_OWN);
+    own->past = tuned.own_past || (s->all_threads && bytes >= s->limits.stream);
+    for (size_t i = 0; i < count; i++) {
+        all[i].way = tuned.way;
+        if (all[i].sending && one_source) {
+            all[i].own = own;
+        }
+        if (both) {
+            all[i].chunk =
+                s->limits.chunk < s->staging.slot_bytes ? s->limits.chunk : s->staging.slot_bytes;
+        }
+    }
+}
+
+static sol_status_t check_own_counts(sol_shm_t *s, const sol_call_t *call)
+{
+    size_t sent = call->sendcounts[s->rank], received = call->recvcounts[s->rank];
+    if (sent != received) {
+        return sol_shm_fail(s, SOL_ERR_MISMATCH,
+                            "all_to_all_v #%llu: sendcounts[%d] is %zu and recvcounts[%d] is "
+                            "%zu on rank %d itself",
+                            (unsigned long long)call->sequence, s->rank, sent, s->rank, received,
+                            s->rank);
+    }
+    return SOL_OK;
+}
+
 sol_status_t sol_shm_run_streams(sol_shm_t *s, const sol_call_t *call)
 {
     transfer_t all[2 * SOL_MAX_RANKS];
     size_t count = 0, size = sol_dtype_size(call->dtype), bytes = call->count * size;
-    const void *own = NULL;
-    void *own_to = NULL;
+    own_t own = {0};
     if (call->func == SOL_FUNC_ALL_TO_ALL_V) {
-        size_t mine = call->sendcounts[s->rank];
         show_counts(s, call);
-        if (mine != call->recvcounts[s->rank]) {
-            return sol_shm_fail(s, SOL_ERR_MISMATCH,
-                                "all_to_all_v #%llu: sendcounts[%d] is %zu and recvcounts[%d] is "
-                                "%zu on rank %d itself",
-                                (unsigned long long)call->sequence, s->rank, mine, s->rank,
-                                call->recvcounts[s->rank], s->rank);
+        sol_status_t status = check_own_counts(s, call);
+        if (status != SOL_OK) {
+            return status;
         }
         plan_all_to_all_v(s, call, size, all, &count);
-        bytes = mine * size;
-        own = sol_shm_at(call->send, call->senddispls[s->rank] * size);
-        own_to = sol_shm_at(call->recv, call->recvdispls[s->rank] * size);
+        own.from = sol_shm_at(call->send, call->senddispls[s->rank] * size);
+        own.to = sol_shm_at(call->recv, call->recvdispls[s->rank] * size);
+        own.bytes = own.to == own.from ? 0 : call->sendcounts[s->rank] * size;
+        own.past = own.bytes >= s->limits.stream;
     } else {
-        plan_collective(s, call, bytes, all, &count, &own, &own_to);
-        sol_shm_way way = sol_shm_tune_begin(s, call->func, bytes);
-        for (size_t i = 0; i < count; i++) {
-            all[i].way = way;
-        }
+        plan_collective(s, call, bytes, all, &count, &own);
+        choose_ways(s, call, bytes, all, count, &own);
         if (call->func == SOL_FUNC_ALL_TO_ALL && call->send == call->recv) {
             stay_behind(all, count);
         }
     }
-    /* what others wait for first, then the copy that only this rank needs */
-    round_result_t ignored = {false, 0, NULL};
-    sol_status_t status = step_all(s, all, 0, count, &ignored);
-    if (status == SOL_OK && own != NULL) {
-        own_copy(s, own_to, own, bytes);
-    }
-    if (status == SOL_OK) {
-        status = run_all(s, all, count);
-    }
+    sol_status_t status = run_all(s, all, count, &own);
     sol_shm_tune_end(s);
     return status;
 }
@@ -599,7 +666,10 @@ static sol_status_t match_self(sol_shm_t *s, const sol_call_t *calls, size_t nca
                                 "same group",
                                 (unsigned long long)calls[i].sequence, s->rank);
         }
-        own_copy(s, calls[at].recv, calls[i].send, calls[i].count * sol_dtype_size(calls[i].dtype));
+        own_t own = {.from = sol_shm_at(calls[i].send, 0), .to = sol_shm_at(calls[at].recv, 0)};
+        own.bytes = own.to == own.from ? 0 : calls[i].count * sol_dtype_size(calls[i].dtype);
+        own.past = own.bytes >= s->limits.stream;
+        copy_own(&own, own.bytes);
         at++;
     }
     for (; at < ncalls; at++) {
@@ -633,7 +703,7 @@ sol_status_t sol_shm_run_pairs(sol_shm_t *s, const sol_call_t *calls, size_t nca
         add_pair(s, call, sending, call->root, sending ? call->send : call->recv,
                  call->count * sol_dtype_size(call->dtype), all, &count);
     }
-    status = run_all(s, all, count);
+    status = run_all(s, all, count, NULL);
     if (all != few) {
         sol_free(all);
     }

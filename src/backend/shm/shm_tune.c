@@ -6,83 +6,148 @@
  * this core's last-level cache; past the cache where they do not, because the
  * lines that they still hold need not be taken from them one by one (measured:
  * 2.5 times slower the one way here, 2.5 times the other way there);
- * process_vm_readv saves the copy but costs system calls. Which holds cannot
- * be read from the topology that a virtual machine shows, and changes when the
- * host moves its CPUs. So in every PERIOD calls of one kind and size each way
- * is taken for a few, and the fastest for the rest.
+ * process_vm_readv saves the copy but costs system calls. From some size on
+ * the copy of a rank's own block to its result is better past the cache too.
+ * Which holds cannot be read from the topology that a virtual machine shows,
+ * and changes when the host moves its CPUs. So in every PERIOD calls of one
+ * kind and size each plan is taken for a few, and the best for the rest.
  *
- * The way is this rank's own affair: it changes no result, and peers learn it
- * from headers. All ranks try the same way in the same call, since they count
- * the same calls.
+ *     call      0 ... tries-1 | tries ... | ...        | then, to PERIOD - 1
+ *     plan      the first     | second    | ... last   | one call more, decide, the best
+ *     timed     all but the first of each
+ *
+ * Best is what costs the slowest rank least: every rank keeps its best time of
+ * each plan where the others can read it, by its role in rooted calls (a root that has
+ * only written ends early; its reader, who waited, knows better). The words
+ * are independent and may be a call old: they change no result, only a choice.
+ *
+ * The choice is this rank's own affair, and peers learn it from headers. All
+ * ranks try the same plan in the same call, since they count the same calls.
  */
 #include "backend/shm/shm.h"
 
 #define PERIOD 256u
-#define TRIES 4u          /* calls of a way in a row; the first one is not counted */
-#define LEAST_BYTES 4096u /* sol_copy_stream passes by the cache from here on */
+#define TRIES 4u       /* calls of a plan in a row; the first one is not counted */
+#define LARGE_TRIES 2u /* of LARGE_BYTES and more: dear, and they vary less */
+#define LARGE_BYTES 2097152u
+#define OWN_BYTES 1572864u /* own blocks from here on may be copied past the cache */
+#define LEAST_BYTES 4096u  /* sol_copy_stream passes by the cache from here on */
 
-static bool usable(const sol_shm_t *s, sol_shm_way way)
+static sol_shm_tuned_t tuned(unsigned plan)
 {
-    return way != SOL_SHM_SHOW || (s->vm_readable && s->direct);
+    return (sol_shm_tuned_t){(sol_shm_way)(plan % SOL_SHM_WAYS), plan >= SOL_SHM_WAYS};
 }
 
-static sol_shm_lesson_t *lesson_for(sol_shm_t *s, sol_func_t func, size_t bytes)
+/* Bit p: plan p can be taken for this call. */
+static unsigned usable(const sol_shm_t *s, size_t bytes, sol_shm_tune_kind kind)
 {
-    unsigned size = bytes > 1 ? 63u - (unsigned)__builtin_clzll(bytes) : 0;
-    return &s->lessons[func][size < SOL_SHM_SIZES ? size : SOL_SHM_SIZES - 1];
+    unsigned ways = 1u << SOL_SHM_KEEP | 1u << SOL_SHM_PASS;
+    if (kind != SOL_SHM_TUNE_COPIES && s->vm_readable && s->direct) {
+        ways |= 1u << SOL_SHM_SHOW;
+    }
+    if (s->limits.way != 0) {
+        unsigned forced = 1u << (s->limits.way - 1);
+        ways = (ways & forced) != 0 ? forced : 1u << SOL_SHM_KEEP;
+    }
+    return kind == SOL_SHM_TUNE_OWN && bytes >= OWN_BYTES ? ways | ways << SOL_SHM_WAYS : ways;
 }
 
-static void decide(const sol_shm_t *s, sol_shm_lesson_t *lesson)
+static unsigned size_class(size_t bytes)
 {
-    unsigned winner = SOL_SHM_KEEP;
-    for (unsigned way = 0; way < SOL_SHM_WAYS; way++) {
-        if (usable(s, (sol_shm_way)way) && lesson->best_ns[way] < lesson->best_ns[winner]) {
-            winner = way;
+    unsigned log = 63u - (unsigned)__builtin_clzll(bytes) - SOL_SHM_TUNE_LEAST_LOG;
+    return log < SOL_SHM_TUNE_SIZES ? log : SOL_SHM_TUNE_SIZES - 1;
+}
+
+/* The k-th usable plan. */
+static unsigned nth(unsigned plans, unsigned k)
+{
+    for (; k > 0; k--) {
+        plans &= plans - 1;
+    }
+    return (unsigned)__builtin_ctz(plans);
+}
+
+/* What `plan` costs the slowest rank; 0: nobody has timed it. */
+static uint32_t cost(const sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
+{
+    uint32_t worst = 0;
+    for (int rank = 0; rank < s->nranks; rank++) {
+        for (int role = 0; role < 2; role++) {
+            uint32_t ns = atomic_load_explicit(
+                &s->peers[rank].control->learned[func][size].best_ns[role][plan],
+                memory_order_relaxed);
+            worst = ns > worst ? ns : worst;
         }
     }
-    lesson->winner = (uint8_t)winner;
+    return worst;
 }
 
-sol_shm_way sol_shm_tune_begin(sol_shm_t *s, sol_func_t func, size_t bytes)
+static unsigned decide(const sol_shm_t *s, unsigned func, unsigned size, unsigned plans)
 {
-    s->lesson = NULL;
-    if (s->limits.way != 0) {
-        sol_shm_way forced = (sol_shm_way)(s->limits.way - 1);
-        return usable(s, forced) ? forced : SOL_SHM_KEEP;
+    unsigned winner = (unsigned)__builtin_ctz(plans);
+    uint32_t least = UINT32_MAX;
+    for (unsigned left = plans; left != 0; left &= left - 1) {
+        unsigned plan = (unsigned)__builtin_ctz(left);
+        uint32_t ns = cost(s, func, size, plan);
+        if (ns != 0 && ns < least) {
+            least = ns;
+            winner = plan;
+        }
     }
-    if (bytes < LEAST_BYTES || s->all_threads) {
-        return SOL_SHM_KEEP;
+    return winner;
+}
+
+static void forget(sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
+{
+    for (int role = 0; role < 2; role++) {
+        atomic_store_explicit(&s->control->learned[func][size].best_ns[role][plan], 0,
+                              memory_order_relaxed);
     }
-    sol_shm_lesson_t *lesson = lesson_for(s, func, bytes);
-    uint32_t at = lesson->calls++ % PERIOD;
-    if (at == SOL_SHM_WAYS * TRIES) {
-        decide(s, lesson);
+}
+
+sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t bytes,
+                                   sol_shm_tune_kind kind)
+{
+    unsigned plans = usable(s, bytes, kind);
+    s->timing = NULL;
+    if (bytes < LEAST_BYTES || (s->all_threads && kind != SOL_SHM_TUNE_COPIES)) {
+        return tuned((unsigned)__builtin_ctz(plans));
     }
-    if (at >= SOL_SHM_WAYS * TRIES) {
-        return (sol_shm_way)lesson->winner;
+    if ((plans & (plans - 1)) == 0) {
+        return tuned((unsigned)__builtin_ctz(plans));
     }
-    s->way = (sol_shm_way)(at / TRIES);
-    if (!usable(s, s->way)) {
-        return SOL_SHM_KEEP;
+    unsigned func = (unsigned)call->func, size = size_class(bytes);
+    sol_shm_lesson_t *lesson = &s->lessons[func][size];
+    unsigned tries = bytes >= LARGE_BYTES ? LARGE_TRIES : TRIES;
+    unsigned explored = (unsigned)__builtin_popcount(plans) * tries;
+    unsigned at = lesson->calls++ % PERIOD;
+    if (at == explored + 1) { /* one call later: all have stored their last time by then */
+        lesson->winner = (uint8_t)decide(s, func, size, plans);
     }
-    if (at % TRIES == 0) {
-        lesson->best_ns[s->way] = UINT32_MAX;
+    if (at >= explored) {
+        return tuned((plans >> lesson->winner & 1) != 0 ? lesson->winner
+                                                        : (unsigned)__builtin_ctz(plans));
+    }
+    unsigned plan = nth(plans, at / tries);
+    if (at % tries == 0) {
+        forget(s, func, size, plan);
     } else {
-        s->lesson = lesson;
-        s->way_started_ns = sol_now_ns();
+        s->timing = &s->control->learned[func][size].best_ns[s->rank == call->root][plan];
+        s->timing_since_ns = sol_now_ns();
     }
-    return s->way;
+    return tuned(plan);
 }
 
 void sol_shm_tune_end(sol_shm_t *s)
 {
-    if (s->lesson == NULL) {
+    if (s->timing == NULL) {
         return;
     }
-    uint64_t ns = sol_now_ns() - s->way_started_ns;
-    uint32_t capped = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
-    if (capped < s->lesson->best_ns[s->way]) {
-        s->lesson->best_ns[s->way] = capped;
+    uint64_t ns = sol_now_ns() - s->timing_since_ns;
+    uint32_t now = ns < UINT32_MAX ? (uint32_t)(ns | 1) : UINT32_MAX - 1; /* 0 is "not yet" */
+    uint32_t best = atomic_load_explicit(s->timing, memory_order_relaxed);
+    if (best == 0 || now < best) {
+        atomic_store_explicit(s->timing, now, memory_order_relaxed);
     }
-    s->lesson = NULL;
+    s->timing = NULL;
 }
