@@ -149,16 +149,17 @@ step gpu 900 "$BUILD/tests/gpu"
 # shellcheck disable=SC2086 # no word if it is empty
 abreast conformance-2 900 "$conformance" --backend cuda $level --ranks 2 $kind
 for ranks in 3 4 5 6 7 8; do
-    abreast conformance-$ranks 900 "$conformance" --backend cuda --quick --ranks $ranks --threads
+    # shellcheck disable=SC2086
+    abreast conformance-$ranks 900 "$conformance" --backend cuda $level --ranks $ranks --one-process
 done
 wait
 if command -v compute-sanitizer >/dev/null 2>&1 || [ $list = 1 ]; then
     # shellcheck disable=SC2086 # words on purpose
-    abreast memcheck 600 $sanitizer "$conformance" --backend cuda --quick --ranks 2 --threads \
+    abreast memcheck 600 $sanitizer "$conformance" --backend cuda --quick --ranks 2 --one-process \
         --case matrix
     # shellcheck disable=SC2086
     abreast racecheck 600 $sanitizer --tool racecheck "$conformance" --backend cuda --quick \
-        --ranks 2 --threads --case offsets
+        --ranks 2 --one-process --case offsets
     wait
 fi
 if [ $perf = 1 ]; then

@@ -50,9 +50,9 @@ typedef struct sol_backend {
     /* SOL_BACKEND_AUTO takes this backend if the calling thread looks like one of its ranks (has a
      * current CUDA context). NULL: it is the default when no other wants the thread. */
     bool (*wanted)(void);
-    /* What of the calling thread decides its device. Set-up collected in a group runs on a
-     * temporary thread: context_save is called on the user's, context_set on the temporary one,
-     * before anything else of this backend. Both NULL where there is no such thing. */
+    /* What of the calling thread decides its device; 0: nothing does. Set-up collected in a group
+     * runs later, and on a temporary thread: context_save is called with the user's call,
+     * context_set before the set-up runs. Both NULL where there is no such thing. */
     uintptr_t (*context_save)(void);
     void (*context_set)(uintptr_t context);
 

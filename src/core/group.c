@@ -244,12 +244,20 @@ static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls)
     return comm->backend->run_group(comm, calls, ncalls);
 }
 
+/* Under the context that was current when the call was made, on whatever thread: a group may hold
+ * set-up for several devices. The caller's thread gets its own back. */
 static sol_status_t run_job(sol_job_t *job, bool elsewhere)
 {
-    if (elsewhere && job->backend->context_set != NULL) {
-        job->backend->context_set(job->context);
+    const sol_backend_t *backend = job->backend;
+    bool set = backend->context_set != NULL && job->context != 0;
+    uintptr_t before = set && !elsewhere ? backend->context_save() : 0;
+    if (set) {
+        backend->context_set(job->context);
     }
     job->status = job->run(job);
+    if (before != 0) {
+        backend->context_set(before);
+    }
     return job->status;
 }
 

@@ -214,6 +214,28 @@ static team_t *team_new(const team_options_t *options)
     return team;
 }
 
+static const char *running_here;
+
+static void say_that_it_hangs(int number)
+{
+    static const char text[] = ": still running after its deadline; the process ends\n";
+    (void)number;
+    if (write(STDERR_FILENO, running_here, strlen(running_here)) >= 0 &&
+        write(STDERR_FILENO, text, sizeof(text) - 1) >= 0)
+        _exit(1);
+    _exit(1);
+}
+
+/* Nobody can be killed but all of us. */
+static void run_here(team_t *team, team_fn fn, void *arg, int deadline_s)
+{
+    running_here = team->name;
+    signal(SIGALRM, say_that_it_hangs);
+    alarm((unsigned)deadline_s);
+    run_all_as_threads(team, fn, arg);
+    alarm(0);
+}
+
 int team_run(const team_options_t *options, team_fn fn, void *arg, int *skips)
 {
     team_t *team = team_new(options);
@@ -226,7 +248,9 @@ int team_run(const team_options_t *options, team_fn fn, void *arg, int *skips)
             team_fail(team, -1, "sol_get_unique_id: %s", sol_last_error(NULL));
 
     pid_t pids[TEAM_MAX_RANKS];
-    int children = options->threads ? 1 : options->nranks;
+    int children = !options->threads ? options->nranks : options->here ? 0 : 1;
+    if (options->threads && options->here)
+        run_here(team, fn, arg, options->deadline_s);
     for (int c = 0; c < children; c++) {
         pids[c] = fork_child(team, c, fn, arg);
         team->rank[c].pid = pids[c];

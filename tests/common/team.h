@@ -52,6 +52,7 @@ typedef struct team_options {
     const char *name;
     int nranks;
     bool threads;           /* one child with a thread a rank, else a child a rank */
+    bool here;              /* with threads: no child; the deadline ends this whole process */
     int deadline_s;         /* for the whole run; then all are killed and it has failed */
     unsigned expect_killed; /* see team_t */
     uint64_t seed;

@@ -12,10 +12,12 @@
 #include <time.h>
 
 static const char usage[] =
-    "conformance [--backend cpu] [--quick | --full] [--ranks N] [--threads | --processes]\n"
+    "conformance [--backend cpu] [--quick | --full] [--ranks N]\n"
+    "            [--threads | --processes | --one-process]\n"
     "            [--case TEXT] [--seed N] [--calls N] [--list]\n"
     "  --quick      a selection for sanitizers;  --full  hours of it, by hand\n"
     "  --ranks N    only with N ranks;  --threads, --processes  only in this way\n"
+    "  --one-process  all cases as threads of this process: GPUs are started once\n"
     "  --case TEXT  only cases whose name contains TEXT, such as matrix/n3\n"
     "  --seed N     of all random choices (printed; the same seed makes the same calls)\n"
     "  --calls N    of the randomised cases\n";
@@ -24,7 +26,7 @@ typedef struct {
     conf_options_t options;
     tally_t tally;
     int ranks; /* 0: as each case says */
-    bool threads, processes, list;
+    bool threads, processes, here, list;
 } program_t;
 
 typedef struct {
@@ -98,6 +100,7 @@ static void run_one(program_t *program, const conf_case_t *what, int nranks, boo
     team_options_t team = {.name = name,
                            .nranks = nranks,
                            .threads = threads,
+                           .here = program->here,
                            .deadline_s = what->deadline_s ? what->deadline_s : 120,
                            .seed = team_mix(program->options.seed + (uint64_t)nranks)};
     if (program->options.level == CONF_FULL)
@@ -117,7 +120,8 @@ static void run_table(program_t *program, const conf_case_t *table)
             /* An explicit --ranks runs a case at any count that some level of it has. */
             unsigned mask = 1u << n, processes = c->ranks[program->options.level],
                      threads = c->threads[program->options.level];
-            if (program->ranks && program->options.level == CONF_NORMAL) {
+            bool selected = program->options.level == CONF_NORMAL || (processes | threads) != 0;
+            if (program->ranks && program->options.level != CONF_FULL && selected) {
                 processes = c->ranks[CONF_FULL];
                 threads = c->threads[CONF_FULL];
             }
@@ -147,6 +151,8 @@ static bool parse(program_t *p, int argc, char **argv)
             p->options.level = CONF_FULL;
         else if (strcmp(argv[i], "--threads") == 0)
             p->threads = true;
+        else if (strcmp(argv[i], "--one-process") == 0)
+            p->threads = p->here = true;
         else if (strcmp(argv[i], "--processes") == 0)
             p->processes = true;
         else if (strcmp(argv[i], "--list") == 0)

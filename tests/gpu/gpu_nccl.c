@@ -7,6 +7,7 @@
 #include "gpu/gpu_rank.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COUNT 70001
@@ -40,7 +41,8 @@ static void from_nccl(gpu_rank_t *g)
         team_skip(g->team, g->rank, "NCCL wants a GPU for every rank");
         return;
     }
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *nccl = NULL;
+    const char *named = getenv("SOLCCL_NCCL_LIB"); /* solccl must find the same one */
+    void *library = dlopen(named ? named : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *nccl = NULL;
     if (!library) {
         team_skip(g->team, g->rank, "no NCCL here");
         return;

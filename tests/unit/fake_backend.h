@@ -16,6 +16,7 @@
 /* What is remembered of one communicator; comm->state points to it. */
 typedef struct fake_state {
     int runs, groups;
+    uintptr_t context; /* under which it was opened */
     sol_call_t last;
     size_t group_calls;
     sol_call_t group[64];
@@ -25,7 +26,8 @@ typedef struct fake_state {
 /* Switches, set before the call that they are for. */
 static _Atomic int fake_open_fails_on = -1;  /* rank */
 static _Atomic int fake_alloc_fails_on = -1; /* rank */
-static _Atomic int fake_live, fake_memory, fake_registered, fake_aborts, fake_contexts;
+static _Atomic int fake_live, fake_memory, fake_registered, fake_aborts;
+static _Thread_local uintptr_t fake_context = 70; /* the thread's "device" */
 static sol_status_t fake_run_result = SOL_OK;
 static int fake_timeout_ms = 5000;
 
@@ -46,7 +48,9 @@ static sol_status_t fake_open(sol_comm_t comm)
         status = sol_thread_error(SOL_ERR_UNSUPPORTED, "the fake was told to fail");
     }
     if (status == SOL_OK) {
-        comm->state = calloc(1, sizeof(fake_state_t));
+        fake_state_t *made = calloc(1, sizeof(*made));
+        made->context = fake_context;
+        comm->state = made;
         fake_live++;
     }
     return status;
@@ -138,14 +142,12 @@ static sol_status_t fake_explain(sol_comm_t comm, const sol_call_t *call, char *
 
 static uintptr_t fake_context_save(void)
 {
-    return 77;
+    return fake_context;
 }
 
 static void fake_context_set(uintptr_t context)
 {
-    if (context == 77) {
-        fake_contexts++;
-    }
+    fake_context = context;
 }
 
 static const sol_backend_t fake_backend = {.size = sizeof(sol_backend_t),

@@ -147,16 +147,26 @@ static void test_failed_inside(void **state)
     assert_int_equal(fake(2)->groups, 0);
 }
 
-/* Set-up on temporary threads runs with the context of this one. */
+/* Set-up runs under the context of its call, whatever came later; ours stays as it is. */
 static void test_context(void **state)
 {
-    sol_comm_t more[2] = {NULL};
+    sol_comm_t more[3] = {NULL};
+    sol_unique_id_t id;
     (void)state;
-    int before = fake_contexts;
-    assert_int_equal(fake_comms(more, 2), SOL_OK);
-    assert_int_equal(fake_contexts, before + 1); /* one of the two runs here */
-    sol_comm_destroy(more[0]);
-    sol_comm_destroy(more[1]);
+    assert_int_equal(sol_get_unique_id(&id), SOL_OK);
+    assert_int_equal(sol_group_start(), SOL_OK);
+    for (int r = 0; r < 3; r++) {
+        sol_comm_setup_t with = fake_setup(&id, 3, r);
+        fake_context = 80 + (uintptr_t)r;
+        assert_int_equal(sol_comm_make_or_defer(&with, &more[r]), SOL_OK);
+    }
+    fake_context = 90;
+    assert_int_equal(sol_group_end(), SOL_OK);
+    assert_int_equal(fake_context, 90);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(((fake_state_t *)more[r]->state)->context, 80 + r);
+        sol_comm_destroy(more[r]);
+    }
 }
 
 /* Several set-ups of one communicator keep their order on every rank. */
