@@ -6,6 +6,9 @@ include(CMakePackageConfigHelpers)
 install(TARGETS solccl solccl_static EXPORT solcclTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(SOLCCL_WITH_DROPIN)
+  install(TARGETS solccl_nccl solccl_nccl_path LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(DIRECTORY include/solccl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
         PATTERN "*.h" PATTERN "*.cuh")
 

@@ -191,6 +191,8 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
         return status;
     }
     setup->foreign = NULL;
+    setup->join_timeout_ms = 0;
+    setup->alone = false;
     setup->timeout_ms = own.timeout_ms;
     setup->check = own.check != 0;
     setup->staging_bytes = own.staging_bytes;
@@ -210,6 +212,7 @@ static void fill(sol_comm_t comm, const sol_comm_setup_t *setup)
     comm->max_count = (size_t)PTRDIFF_MAX / 8 / (size_t)setup->nranks;
     comm->check = setup->check;
     comm->blocking = setup->backend->blocking;
+    comm->alone = setup->alone;
     comm->timeout_ns = (uint64_t)setup->timeout_ms * 1000000u;
     comm->staging_bytes = setup->staging_bytes;
     comm->debug_epoch = setup->debug_epoch;
@@ -256,7 +259,8 @@ sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
                               .nranks = setup->nranks,
                               .rank = setup->rank,
                               .backend = setup->backend->kind,
-                              .timeout_ms = setup->timeout_ms};
+                              .timeout_ms = setup->join_timeout_ms != 0 ? setup->join_timeout_ms
+                                                                        : setup->timeout_ms};
     pthread_mutex_init(&comm->error_lock, NULL);
     sol_status_t status = sol_boot_open(&comm->boot, &boot);
     if (status == SOL_OK) {

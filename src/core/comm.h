@@ -38,6 +38,7 @@ struct sol_comm {
     _Atomic int abort_flag;    /* sol_comm_abort was called here */
     bool check;
     bool blocking; /* backend->blocking */
+    bool alone;    /* no other library may help out */
 
     uint64_t timeout_ns;
     size_t staging_bytes; /* 0: the backend's default */

@@ -25,6 +25,8 @@ typedef struct sol_comm_setup {
     int nranks, rank;
     const sol_backend_t *backend;
     int timeout_ms;
+    int join_timeout_ms; /* for joining, where it should not take as long; 0: timeout_ms */
+    bool alone;          /* no other library may help out: what solccl cannot do itself fails */
     bool check;
     size_t staging_bytes;
     uint64_t debug_epoch;

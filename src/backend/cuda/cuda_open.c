@@ -341,6 +341,13 @@ static sol_status_t open_p2p(sol_comm_t comm, struct sol_cuda *state, uint64_t s
 static sol_status_t open_fallback(sol_comm_t comm, struct sol_cuda *state)
 {
     char why[SOL_CUDA_STORY];
+    if (comm->alone) {
+        state->nccl_above = 0;
+        return state->p2p ? SOL_OK
+                          : sol_thread_error(SOL_ERR_UNSUPPORTED,
+                                             "the GPUs cannot reach each other's memory (%s)",
+                                             state->fallback);
+    }
     sol_status_t status = sol_cuda_nccl_open(&state->nccl, comm->boot, comm->rank, comm->nranks);
     if (status != SOL_OK && !state->p2p) {
         snprintf(why, sizeof why, "%s", sol_thread_error_text());
