@@ -185,7 +185,7 @@ static const char *read_options(struct plan *p, int argc, char **argv)
             p->out = argv[++i];
         } else if (strcmp(a, "--time-passes") == 0) {
             add(&p->run, "%s", a);
-        } else if (a[0] == '-' && strchr("DIOWsfg", a[1]) != NULL && a[1] != '\0') {
+        } else if (a[0] == '-' && strchr("DIOWsfgw", a[1]) != NULL && a[1] != '\0') {
             add(&p->compile, "%s", a);
         } else if (a[0] == '-') {
             return "an option is not known";
@@ -215,11 +215,19 @@ static int build(const struct plan *p, const char *dir, const char *folder, cons
     for (int f = 0; f < p->files.count && code == 0; f++) {
         struct words compile = {{NULL}, 0};
         add(&compile, "%s", compiler);
+        for (int i = 0; i < p->compile.count; i++) { /* the caller's folders before ours ... */
+            if (strncmp(p->compile.word[i], "-I", 2) == 0) {
+                add(&compile, "%s", p->compile.word[i]);
+            }
+        }
         if (add_flags(&compile, dir, clang) != 0) {
             return tool_error("emu", "%s/flags cannot be read", dir);
         }
-        for (int i = 0; i < p->compile.count; i++) {
-            add(&compile, "%s", p->compile.word[i]);
+        for (int i = 0; i < p->compile.count;
+             i++) { /* ... and the caller's flags have the last word */
+            if (strncmp(p->compile.word[i], "-I", 2) != 0) {
+                add(&compile, "%s", p->compile.word[i]);
+            }
         }
         snprintf(object, sizeof object, "-o%s/%d.o", folder, f);
         add(&compile, "-x%s", "c++");

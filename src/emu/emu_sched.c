@@ -521,11 +521,31 @@ static void barrier_complete(struct emu_cta *c)
     emu.last_effect = emu.counts.steps;
 }
 
+/* __syncthreads is an instruction of the warp (bar.sync ... .aligned): its threads that have not
+ * exited must all come to the same one. Compilers may have copied it: lines count, not addresses.
+ */
+static void check_aligned_barrier(struct emu_thread *t, uintptr_t pc)
+{
+    unsigned first = (t->id & (EMU_THREADS_MAX - 1)) & ~31u;
+    t->wait_pc = pc;
+    for (unsigned i = first; i < first + 32 && i < (unsigned)t->cta->count; i++) {
+        const struct emu_thread *o = t->cta->threads[i];
+        if (o && o != t && o->state == EMU_AT_BARRIER && o->wait_pc != pc &&
+            !emu_same_line(o->wait_pc, pc)) {
+            emu_say("threads %u and %u of a warp are at different __syncthreads\n", i,
+                    t->id & (EMU_THREADS_MAX - 1));
+            emu_say_where(o->wait_pc, "    ");
+            emu_fail(pc, "a warp has to come to a __syncthreads together");
+        }
+    }
+}
+
 static unsigned barrier(bool vote, uintptr_t pc)
 {
     struct emu_thread *t = emu.current;
     emu_step();
     emu_polls_clear(t);
+    check_aligned_barrier(t, pc);
     t->cta->votes += vote;
     if (++t->cta->arrived == t->cta->live)
         barrier_complete(t->cta);

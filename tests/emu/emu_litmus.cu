@@ -477,6 +477,19 @@ static void test_time(void)
     say("time passes for who waits", !emu_failed(), emu_report());
 }
 
+/* What exited_do_not_count may do, with another barrier for those who go: nvcc's is aligned. */
+static __global__ void divided_barrier(struct field f)
+{
+    if (threadIdx.x == 5) {
+        __syncthreads();
+        f.out[0] = 1;
+        return;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        f.out[1] = 1;
+}
+
 static __global__ void add_one(struct field f)
 {
     f.array[0]++;
@@ -576,6 +589,8 @@ static void test_faults(void)
     fault("barrier without one", barrier_without_one, 1, 32,
           WORDS("deadlock", "31 threads", "__syncthreads"));
     fault("exited threads do not count", exited_do_not_count, 1, 64, NULL);
+    fault("a warp at two barriers", divided_barrier, 1, 32,
+          WORDS("different __syncthreads", "divided_barrier", "emu_litmus.cu:"));
     fault("more CTAs than fit", all_meet, 5, 32,
           WORDS("deadlock", "1 of its 5 blocks found no room"));
     fault("as many CTAs as fit", all_meet, 4, 32, NULL);

@@ -34,7 +34,7 @@ struct sol_gpu_error;
 struct sol_bound {
     struct sol_gpu_fate *fate; /* this rank's */
     struct sol_gpu_error *error;
-    const volatile uint32_t *abort_word;
+    volatile uint32_t *abort_word;
     uint64_t timeout_ns;
     int rank, reserved;
 };

@@ -257,17 +257,18 @@ SOL_GPU_FN void sol_session_flush(const struct sol_channel &ch, const struct sol
 
 /* Every so many polls in vain: see watch.cuh. */
 SOL_GPU_RARE uint64_t sol_session_late(const struct sol_channel &ch, uint64_t epoch, uint32_t index,
-                                       uint64_t deadline, int source)
+                                       uint64_t deadline, uint32_t look, int source)
 {
     struct sol_story story = {epoch, index, SOL_GPU_WHO_SESSION};
-    return sol_watch_look(ch.bound, story, deadline, source);
+    return sol_watch_look(ch.bound, story, deadline, look, source);
 }
 SOL_GPU_FN bool sol_session_expired(const struct sol_channel &ch, const struct sol_session &s,
                                     struct sol_watch &watch, int source)
 {
     if ((++watch.polls & (SOL_WATCH_POLLS - 1)) != 0)
         return false;
-    watch.deadline = sol_session_late(ch, s.epoch, s.index, watch.deadline, source);
+    watch.deadline = sol_session_late(ch, s.epoch, s.index, watch.deadline,
+                                      watch.polls / SOL_WATCH_POLLS, source);
     return s.kind == SOL_CHANNEL_LINE ? sol_line_any(watch.deadline == 0) : watch.deadline == 0;
 }
 
@@ -423,6 +424,8 @@ SOL_GPU_FN bool sol_session_await_token(const struct sol_channel &ch, const stru
  * False, to all of them: gave up. */
 SOL_GPU_FN bool sol_session_await(const struct sol_channel &ch, const struct sol_session &s)
 {
+    if (s.kind != SOL_CHANNEL_BULK)
+        return true;
     bool failed = false;
     unsigned threads = sol_level_threads(s.level);
     for (int peer = (int)sol_level_thread(s.level); peer < s.team.size; peer += (int)threads)

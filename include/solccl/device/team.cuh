@@ -94,8 +94,10 @@ SOL_GPU_FN void sol_level_sync(enum sol_level level)
 /* And: does any of them bring true? (A cluster: of its own CTA; it does not ask the others.) */
 SOL_GPU_FN bool sol_level_any(enum sol_level level, bool x)
 {
-    if (level == SOL_WARP)
+    if (level == SOL_WARP) {
+        __syncwarp(); /* a vote alone orders no memory */
         return __any_sync(0xffffffffu, x);
+    }
     if (level == SOL_THREAD)
         return x;
     bool any = __syncthreads_or(x);

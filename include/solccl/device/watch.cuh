@@ -3,9 +3,10 @@
  * watch.cuh: the way out of every wait.
  *
  * A wait polls; every SOL_WATCH_POLLS-th time it did not find what it wanted it
- * looks at the clock, at the host's abort word and at this rank's own `dead`
- * word. A wait that is satisfied sooner executes one addition and one test for
- * it. The first thread to give up writes the error record; the others see
+ * looks at the clock and at this rank's own `dead` word, and now and then at the
+ * host's abort word: warps in turns, since reads of one word over PCIe are served
+ * one after another, 1 us each (bench/NOTES.md). A wait that is satisfied sooner executes one
+ * addition and one test for it. The first thread to give up writes the error record; the others see
  * `dead` and follow. Kernels launched afterwards see it in their first wait.
  */
 #ifndef SOL_DEVICE_WATCH_CUH
@@ -17,6 +18,9 @@
 
 #ifndef SOL_WATCH_POLLS      /* (the emulator polls less) */
 #define SOL_WATCH_POLLS 512u /* some 0.3 ms */
+#endif
+#ifndef SOL_WATCH_TURNS
+#define SOL_WATCH_TURNS 64u /* looks of a warp to one of them at the abort word: some 20 ms */
 #endif
 
 struct sol_watch {
@@ -44,20 +48,29 @@ SOL_GPU_RARE void sol_record(const struct sol_bound &bound, const struct sol_sto
     sol_fence_system();
     sol_push_u32(&e->fault, fault);
     sol_push_word(&bound.fate->dead, fault);
+    sol_fence_system();                /* who is woken by the abort word finds the record */
+    sol_push_u32(bound.abort_word, 1); /* the peers need not wait for their own timeouts */
 }
 
-/* Look at clock, abort word and `dead`. The deadline, set if it was not; 0: give up (and it has
- * been recorded). */
+/* The number of the warp in its grid: whose turn it is. */
+SOL_GPU_FN uint32_t sol_watch_warp(void)
+{
+    return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+}
+
+/* The `look`-th look of a wait, at clock, `dead` and, in turns, at the abort word. The deadline,
+ * set if it was not; 0: give up (and it has been recorded). */
 SOL_GPU_RARE uint64_t sol_watch_look(const struct sol_bound &bound, const struct sol_story &story,
-                                     uint64_t deadline, int awaited)
+                                     uint64_t deadline, uint32_t look, int awaited)
 {
     uint64_t now = sol_clock_ns();
     if (deadline == 0)
         deadline = now + bound.timeout_ns;
     if (sol_poll_word(&bound.fate->dead) != 0)
         return 0;
-    bool late = (int64_t)(now - deadline) > 0;
-    if (!late && sol_poll_u32(bound.abort_word) == 0)
+    bool late = (int64_t)(now - deadline) > 0,
+         turn = (look + sol_watch_warp()) % SOL_WATCH_TURNS == 0;
+    if (!late && (!turn || sol_poll_u32(bound.abort_word) == 0))
         return deadline;
     sol_record(bound, story, late ? SOL_GPU_FAULT_TIMEOUT : SOL_GPU_FAULT_ABORT, awaited, 0, 0);
     return 0;
@@ -69,7 +82,8 @@ SOL_GPU_FN bool sol_watch_expired(const struct sol_bound &bound, const struct so
 {
     if ((++watch.polls & (SOL_WATCH_POLLS - 1)) != 0)
         return false;
-    watch.deadline = sol_watch_look(bound, story, watch.deadline, awaited);
+    watch.deadline =
+        sol_watch_look(bound, story, watch.deadline, watch.polls / SOL_WATCH_POLLS, awaited);
     return watch.deadline == 0;
 }
 SOL_GPU_FN bool sol_watch_expired(const struct sol_channel &comm, const struct sol_story &story,
