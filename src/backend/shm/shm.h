@@ -175,7 +175,7 @@ typedef struct sol_shm_limits {
 
 /* What was decided for one kind and size of call (shm_tune.c). */
 typedef struct sol_shm_lesson {
-    uint32_t calls;
+    uint32_t period, at; /* calls of this period, and how many of them were made */
     uint8_t winner;
 } sol_shm_lesson_t;
 
@@ -412,12 +412,13 @@ sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst,
 
 /* ----------------------------------------------------------------------------- shm_tune */
 
-/* What may be chosen: how staged data is copied; also process_vm_readv; and how the own block. */
-typedef enum { SOL_SHM_TUNE_COPIES, SOL_SHM_TUNE_WAYS, SOL_SHM_TUNE_OWN } sol_shm_tune_kind;
+/* What may be chosen: how staged data is copied; also process_vm_readv, and how what only this rank
+ * reads (its own block, results) is written. */
+typedef enum { SOL_SHM_TUNE_COPIES, SOL_SHM_TUNE_ALL } sol_shm_tune_kind;
 
 typedef struct sol_shm_tuned {
     sol_shm_way way;
-    bool own_past; /* the own block is copied past the cache */
+    bool own_past; /* what only this rank reads is written past the cache */
 } sol_shm_tuned_t;
 
 /* The plan of a call of `bytes`, the same on all ranks or not; its time counts until the end. */
@@ -429,7 +430,7 @@ static inline void sol_shm_stage_copy(sol_shm_way way, void *dst, const void *sr
 {
     if (way == SOL_SHM_PASS) {
         sol_copy_stream(dst, src, bytes);
-    } else {
+    } else if (bytes > 0) {
         memcpy(dst, src, bytes);
     }
 }

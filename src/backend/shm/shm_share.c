@@ -27,6 +27,8 @@
 #include "backend/shm/shm.h"
 #include "coll/shares.h"
 
+#define BLOCK_BYTES 8192u /* with as much of two sources, most of a first-level cache */
+
 typedef struct sharing {
     sol_shm_t *s;
     const sol_call_t *call;
@@ -38,6 +40,7 @@ typedef struct sharing {
     bool stage_result; /* and so is my result */
     uint64_t takers;   /* ranks that copy results out */
     sol_shm_way way;   /* how this rank's data is made readable */
+    bool past;         /* results pass by the cache */
     sol_shm_header_t headers[SOL_MAX_RANKS]; /* of the peers */
 } sharing_t;
 
@@ -252,8 +255,39 @@ static const void *own_source(sharing_t *h, sol_range_t part)
     return area;
 }
 
-/* The reduction of one round, to `dst`. */
-static sol_status_t reduce_part(sharing_t *h, sol_range_t part, unsigned char *dst)
+/* Where a part's results go; either may be NULL. */
+typedef struct outputs {
+    unsigned char *result; /* the own receive buffer */
+    unsigned char *slot;   /* for those who copy it out */
+} outputs_t;
+
+/* Reduce a part in blocks that stay in the first-level cache until they are in both places. */
+static void reduce_blocks(const sharing_t *h, const void *const *srcs, size_t count,
+                          const outputs_t *out)
+{
+    alignas(SOL_CACHE_LINE) unsigned char block[BLOCK_BYTES];
+    const sol_shm_t *s = h->s;
+    sol_reduce_fn reduce = s->reduce[h->call->dtype][h->call->reduction.op];
+    const void *at[SOL_MAX_RANKS];
+    for (size_t done = 0; done < count;) {
+        size_t some = count - done < BLOCK_BYTES / h->size ? count - done : BLOCK_BYTES / h->size;
+        size_t offset = done * h->size, bytes = some * h->size;
+        unsigned char *to = h->past || out->result == NULL ? block : out->result + offset;
+        for (int rank = 0; rank < s->nranks; rank++) {
+            at[rank] = (const unsigned char *)srcs[rank] + offset;
+        }
+        reduce(to, at, s->nranks, some);
+        if (out->slot != NULL) {
+            sol_shm_stage_copy(h->way, out->slot + offset, to, bytes);
+        }
+        if (to == block && out->result != NULL) {
+            sol_copy_stream(out->result + offset, block, bytes);
+        }
+        done += some;
+    }
+}
+
+static sol_status_t reduce_part(sharing_t *h, sol_range_t part, const outputs_t *out)
 {
     sol_shm_t *s = h->s;
     const void *srcs[SOL_MAX_RANKS];
@@ -269,7 +303,7 @@ static sol_status_t reduce_part(sharing_t *h, sol_range_t part, unsigned char *d
     }
     if (count > 0) {
         srcs[s->rank] = own_source(h, part);
-        s->reduce[h->call->dtype][h->call->reduction.op](dst, srcs, s->nranks, count);
+        reduce_blocks(h, srcs, count, out);
     }
     for (int rank = 0; rank < s->nranks && status == SOL_OK; rank++) {
         if (rank != s->rank) {
@@ -279,44 +313,34 @@ static sol_status_t reduce_part(sharing_t *h, sol_range_t part, unsigned char *d
     return status;
 }
 
-/* Show a finished part of the own share to those who copy it out. */
-static sol_status_t publish(sharing_t *h, size_t bytes, const unsigned char *result, int slot)
-{
-    sol_shm_t *s = h->s;
-    uint64_t readers = h->takers & others(s);
-    sol_shm_chunk_t line = {.bytes = bytes, .slot = (uint32_t)slot, .staged = h->stage_result};
-    if (readers == 0) {
-        return SOL_OK;
-    }
-    if (h->stage_result) {
-        unsigned char *to = sol_staging_slot(&s->staging, slot);
-        if (to != result && bytes > 0) {
-            sol_shm_stage_copy(h->way, to, result, bytes);
-        }
-        line.chunk = sol_staging_take(&s->staging, slot, readers);
-    }
-    return announce(s, readers, &line);
-}
-
 static sol_status_t reduce_round(sharing_t *h, size_t round)
 {
     sol_shm_t *s = h->s;
     sol_range_t part = part_of(h, s->rank, round);
-    bool keeps = h->blocks || (h->takers >> s->rank & 1) != 0;
-    int slot = -1;
+    uint64_t readers = h->takers & others(s);
+    sol_shm_chunk_t line = {.bytes = sol_range_count(part) * h->size, .staged = h->stage_result};
+    outputs_t out = {NULL, NULL};
     sol_status_t status = SOL_OK;
-    if (h->stage_result && (h->takers & others(s)) != 0) {
+    if (h->blocks || (h->takers >> s->rank & 1) != 0) {
+        out.result = result_at(h, part);
+    }
+    if (h->stage_result && readers != 0) {
+        int slot;
         status = sol_shm_await_slot(s, &slot);
+        if (status != SOL_OK) {
+            return status;
+        }
+        line.slot = (uint32_t)slot;
+        out.slot = sol_staging_slot(&s->staging, slot);
     }
-    if (status != SOL_OK) {
+    status = reduce_part(h, part, &out);
+    if (status != SOL_OK || readers == 0) {
         return status;
     }
-    unsigned char *dst = keeps ? result_at(h, part) : sol_staging_slot(&s->staging, slot);
-    status = reduce_part(h, part, dst);
-    if (status != SOL_OK) {
-        return status;
+    if (h->stage_result) {
+        line.chunk = sol_staging_take(&s->staging, (int)line.slot, readers);
     }
-    return publish(h, sol_range_count(part) * h->size, dst, slot);
+    return announce(s, readers, &line);
 }
 
 static sol_status_t copy_out(sharing_t *h, size_t round)
@@ -333,9 +357,8 @@ static sol_status_t copy_out(sharing_t *h, size_t round)
         sol_shm_chunk_t line;
         sol_status_t status = next_chunk(s, rank, &line);
         if (status == SOL_OK && line.staged) {
-            if (bytes > 0) {
-                memcpy(to, sol_shm_staged_at(s, rank, &line), bytes);
-            }
+            sol_shm_stage_copy(h->past ? SOL_SHM_PASS : SOL_SHM_KEEP, to,
+                               sol_shm_staged_at(s, rank, &line), bytes);
             sol_shm_chunk_read(s, rank, line.chunk);
         } else if (status == SOL_OK) {
             status = sol_shm_read_place(s, rank, &h->headers[rank].result, part.begin * h->size, to,
@@ -371,7 +394,9 @@ sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call)
     sharing_t h;
     memset(&h, 0, sizeof(h));
     set_up(&h, s, call);
-    h.way = sol_shm_tune_begin(s, call, call->count * h.size, SOL_SHM_TUNE_WAYS).way;
+    sol_shm_tuned_t tuned = sol_shm_tune_begin(s, call, call->count * h.size, SOL_SHM_TUNE_ALL);
+    h.way = tuned.way;
+    h.past = tuned.own_past;
     sol_status_t status = push_headers(&h);
     if (status == SOL_OK) {
         status = stage(&h, 0);

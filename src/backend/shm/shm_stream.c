@@ -590,7 +590,7 @@ static void choose_ways(sol_shm_t *s, const sol_call_t *call, size_t bytes, tran
     if (own->to == own->from) {
         own->bytes = 0;
     }
-    sol_shm_tuned_t tuned = sol_shm_tune_begin(s, call, bytes, SOL_SHM_TUNE_OWN);
+    sol_shm_tuned_t tuned = sol_shm_tune_begin(s, call, bytes, SOL_SHM_TUNE_ALL);
     own->past = tuned.own_past || (s->all_threads && bytes >= s->limits.stream);
     for (size_t i = 0; i < count; i++) {
         all[i].way = tuned.way;

@@ -9,10 +9,12 @@
  * process_vm_readv saves the copy but costs system calls. From some size on
  * the copy of a rank's own block to its result is better past the cache too.
  * Which holds cannot be read from the topology that a virtual machine shows,
- * and changes when the host moves its CPUs. So in every PERIOD calls of one
- * kind and size each plan is taken for a few, and the best for the rest.
+ * and changes when the host moves its CPUs. So in every period of calls of one
+ * kind and size each plan is taken for a few, and the best for the rest. The
+ * first calls find cold memory and teach nothing; the first periods are short,
+ * so that what one got wrong does not last.
  *
- *     call      0 ... tries-1 | tries ... | ...        | then, to PERIOD - 1
+ *     call      0 ... tries-1 | tries ... | ...        | then, to the period's end
  *     plan      the first     | second    | ... last   | one call more, decide, the best
  *     timed     all but the first of each
  *
@@ -26,9 +28,11 @@
  */
 #include "backend/shm/shm.h"
 
-#define PERIOD 256u
-#define TRIES 4u       /* calls of a plan in a row; the first one is not counted */
-#define LARGE_TRIES 2u /* of LARGE_BYTES and more: dear, and they vary less */
+#define WARM_UP 4u /* calls before the first period */
+#define FIRST_PERIOD 32u
+#define LAST_PERIOD 256u /* each is twice as long as the one before, up to here */
+#define TRIES 4u         /* calls of a plan in a row; the first one is not counted */
+#define LARGE_TRIES 3u   /* of LARGE_BYTES and more: dear, and they vary less */
 #define LARGE_BYTES 2097152u
 #define OWN_BYTES 1572864u /* own blocks from here on may be copied past the cache */
 #define LEAST_BYTES 4096u  /* sol_copy_stream passes by the cache from here on */
@@ -49,7 +53,7 @@ static unsigned usable(const sol_shm_t *s, size_t bytes, sol_shm_tune_kind kind)
         unsigned forced = 1u << (s->limits.way - 1);
         ways = (ways & forced) != 0 ? forced : 1u << SOL_SHM_KEEP;
     }
-    return kind == SOL_SHM_TUNE_OWN && bytes >= OWN_BYTES ? ways | ways << SOL_SHM_WAYS : ways;
+    return kind == SOL_SHM_TUNE_ALL && bytes >= OWN_BYTES ? ways | ways << SOL_SHM_WAYS : ways;
 }
 
 static unsigned size_class(size_t bytes)
@@ -105,28 +109,35 @@ static void forget(sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
     }
 }
 
-sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t bytes,
-                                   sol_shm_tune_kind kind)
+/* The place of the next call in its period; one of the warm-up's is at its end, beyond all tries.
+ */
+static unsigned next_call(sol_shm_lesson_t *lesson)
 {
-    unsigned plans = usable(s, bytes, kind);
-    s->timing = NULL;
-    if (bytes < LEAST_BYTES || (s->all_threads && kind != SOL_SHM_TUNE_COPIES)) {
-        return tuned((unsigned)__builtin_ctz(plans));
+    if (lesson->period == 0) {
+        lesson->period = FIRST_PERIOD / 2;
+        lesson->at = FIRST_PERIOD / 2 - WARM_UP;
     }
-    if ((plans & (plans - 1)) == 0) {
-        return tuned((unsigned)__builtin_ctz(plans));
+    if (lesson->at == lesson->period) {
+        lesson->period = lesson->period < LAST_PERIOD ? lesson->period * 2 : LAST_PERIOD;
+        lesson->at = 0;
     }
+    unsigned at = lesson->at++;
+    return lesson->period < FIRST_PERIOD ? LAST_PERIOD : at;
+}
+
+/* The plan of this call out of several, and where its time goes. */
+static unsigned learn(sol_shm_t *s, const sol_call_t *call, size_t bytes, unsigned plans)
+{
     unsigned func = (unsigned)call->func, size = size_class(bytes);
     sol_shm_lesson_t *lesson = &s->lessons[func][size];
     unsigned tries = bytes >= LARGE_BYTES ? LARGE_TRIES : TRIES;
     unsigned explored = (unsigned)__builtin_popcount(plans) * tries;
-    unsigned at = lesson->calls++ % PERIOD;
+    unsigned at = next_call(lesson);
     if (at == explored + 1) { /* one call later: all have stored their last time by then */
         lesson->winner = (uint8_t)decide(s, func, size, plans);
     }
     if (at >= explored) {
-        return tuned((plans >> lesson->winner & 1) != 0 ? lesson->winner
-                                                        : (unsigned)__builtin_ctz(plans));
+        return (plans >> lesson->winner & 1) != 0 ? lesson->winner : nth(plans, 0);
     }
     unsigned plan = nth(plans, at / tries);
     if (at % tries == 0) {
@@ -135,7 +146,19 @@ sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t 
         s->timing = &s->control->learned[func][size].best_ns[s->rank == call->root][plan];
         s->timing_since_ns = sol_now_ns();
     }
-    return tuned(plan);
+    return plan;
+}
+
+sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t bytes,
+                                   sol_shm_tune_kind kind)
+{
+    unsigned plans = usable(s, bytes, kind);
+    bool alike = bytes < LEAST_BYTES || (s->all_threads && kind != SOL_SHM_TUNE_COPIES);
+    s->timing = NULL;
+    if (alike || (plans & (plans - 1)) == 0) {
+        return tuned(nth(plans, 0));
+    }
+    return tuned(learn(s, call, bytes, plans));
 }
 
 void sol_shm_tune_end(sol_shm_t *s)
