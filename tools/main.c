@@ -15,6 +15,7 @@ static const char usage[] =
     "  solccl run -n N [options] COMMAND...   start N ranks of a command on this host\n"
     "  solccl perf OP...|all [options]        measure collectives against their bound and peers\n"
     "  solccl info [options]                  what this machine has, and what the plan would take\n"
+    "  solccl doctor FILE|DIRECTORY...        which rank is behind: reads the ranks' dumps\n"
     "  solccl tune -o FILE [options]          measure this machine's GPUs, write a tuning file\n"
     "  solccl emu FILE.cu... [options]        run kernels of your own on an emulated machine\n"
     "  solccl --version\n"
@@ -26,9 +27,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*call)(int argc, char **argv);
-    } commands[] = {
-        {"run", tool_run}, {"perf", tool_perf}, {"info", tool_info}, {"tune", tool_tune},
-        {"emu", tool_emu}};
+    } commands[] = {{"run", tool_run},   {"perf", tool_perf}, {"info", tool_info},
+                    {"tune", tool_tune}, {"emu", tool_emu},   {"doctor", tool_doctor}};
     size_t i;
 
     if (argc < 2) {
@@ -48,5 +48,5 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (!strcmp(argv[1], commands[i].name))
             return commands[i].call(argc - 1, argv + 1);
-    return tool_usage("", "'%s' is not a command (run, perf, info, tune, emu)", argv[1]);
+    return tool_usage("", "'%s' is not a command (run, perf, info, tune, emu, doctor)", argv[1]);
 }

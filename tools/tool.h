@@ -29,6 +29,7 @@ int tool_perf(int argc, char **argv);
 int tool_info(int argc, char **argv);
 int tool_tune(int argc, char **argv);
 int tool_emu(int argc, char **argv);
+int tool_doctor(int argc, char **argv);
 
 /** Zeroed memory or NULL, with a message on stderr when refused. Freed with tool_free. */
 void *tool_calloc(size_t count, size_t bytes);

@@ -33,8 +33,9 @@
  *    operation, its sequence number, its size and the rank awaited.
  *  - Thread-safety. Different communicators may be used from different threads
  *    at once. One communicator is used by one thread at a time, except for
- *    sol_comm_abort, sol_comm_async_error, sol_comm_query and sol_last_error,
- *    which may be called from any thread at any time before sol_comm_destroy.
+ *    sol_comm_abort, sol_comm_async_error, sol_comm_query, sol_comm_dump and
+ *    sol_last_error, which may be called from any thread at any time before
+ *    sol_comm_destroy. Of two calls at once the second one gets SOL_ERR_STATE.
  *  - After fork() a communicator belongs to the parent: in the child every
  *    function that is given it returns SOL_ERR_STATE and touches nothing.
  *  - Argument errors (SOL_ERR_ARGUMENT) are found before anything is sent: the
@@ -486,6 +487,20 @@ typedef enum sol_func {
 
 /** "all_reduce", ...; "invalid" otherwise. Thread-safe. */
 SOL_API const char *sol_func_name(sol_func_t func);
+
+/**
+ * Write what the flight recorder of this rank holds to the descriptor `fd`, as
+ * one JSON object: the last 1,024 operations with their times, the error, whom
+ * this rank waits or has waited for, and where the other ranks are as far as it
+ * shows here. `solccl doctor` reads the dumps of all ranks together.
+ * Local; any thread; waits for nothing but `fd`. Legal on a communicator that
+ * has failed, and in a capture. Errors: ARGUMENT, STATE, SYSTEM (write failed).
+ *
+ * The same is written to a file in the directory SOLCCL_DUMP_DIR when a
+ * communicator fails, and for all communicators of a process when it gets the
+ * signal that SOLCCL_DUMP_SIGNAL names: USR1, USR2 or QUIT.
+ */
+SOL_API sol_status_t sol_comm_dump(sol_comm_t comm, int fd);
 
 /**
  * Write into `text` (at most `bytes`, always terminated) which protocol the

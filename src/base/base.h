@@ -42,6 +42,21 @@ static inline uint64_t sol_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* A clock that costs a few cycles: counts at a constant rate, in an unknown unit, alike on all
+ * CPUs. Two readings of it and of sol_now_ns give the unit. */
+static inline uint64_t sol_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#else
+    return sol_now_ns();
+#endif
+}
+
 /* One polite step of a spin loop. */
 static inline void sol_cpu_relax(void)
 {
@@ -89,6 +104,11 @@ sol_status_t sol_env_size(const char *name, size_t minimum, size_t maximum, size
 /* `choices` ends with NULL; *value becomes the index of the one that matches. */
 sol_status_t sol_env_choice(const char *name, const char *const *choices, int *value, char *why,
                             size_t why_bytes);
+
+/* The content of a variable that names a file or a directory; NULL where it is unset or empty, and
+ * in a program that runs with more rights than its caller (set-user-id): that one may not choose
+ * what such a program reads, writes or loads. */
+const char *sol_env_path(const char *name);
 
 /* ---- the last error of this thread (what sol_last_error(NULL) returns). Returns `status`. */
 sol_status_t sol_thread_error(sol_status_t status, const char *format, ...) SOL_PRINTF(2, 3);

@@ -128,3 +128,9 @@ sol_status_t sol_env_choice(const char *name, const char *const *choices, int *v
     }
     return SOL_ERR_ARGUMENT;
 }
+
+const char *sol_env_path(const char *name)
+{
+    const char *text = secure_getenv(name);
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}

@@ -9,6 +9,7 @@
  * with is a fault of this file.
  */
 #include "core/setup.h"
+#include "core/use.h"
 
 #include <stdio.h>
 
@@ -173,6 +174,14 @@ COLD sol_status_t refuse(sol_comm_t comm, const sol_call_t *call, sol_redop_t op
     return sol_group_note(status);
 }
 
+/* Another thread is inside. */
+COLD sol_status_t refuse_entry(sol_comm_t comm, sol_func_t func)
+{
+    char who[32];
+    snprintf(who, sizeof(who), "sol_%s", sol_func_name(func));
+    return sol_use_refused(comm, who);
+}
+
 /* --------------------------------------------------------------------- the fast path */
 
 /* Field by field: an initialiser that leaves fields out makes gcc clear the record with a string
@@ -199,7 +208,8 @@ HOT void blank(sol_call_t *call, sol_func_t func, sol_dtype_t dtype, size_t coun
 
 HOT bool ready(sol_comm_t comm)
 {
-    return comm != NULL && comm->magic == SOL_COMM_MAGIC &&
+    return comm != NULL &&
+           atomic_load_explicit(&comm->magic, memory_order_relaxed) == SOL_COMM_MAGIC &&
            comm->fork_generation == sol_fork_generation &&
            atomic_load_explicit(&comm->failed, memory_order_relaxed) == 0;
 }
@@ -235,9 +245,20 @@ HOT sol_status_t submit(sol_comm_t comm, sol_call_t *call)
     if (SOL_UNLIKELY(sol_group_depth > 0)) {
         return sol_group_append(comm, call);
     }
+    if (SOL_UNLIKELY(!sol_use_begin(comm))) {
+        return refuse_entry(comm, call->func);
+    }
     call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
-    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_relaxed);
-    return comm->backend->run(comm, call);
+    sol_flight_begin(comm->flight, call, comm->blocking);
+    /* release: the record is there before the number; pairs with the acquire in dump.c */
+    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
+    sol_status_t status = comm->backend->run(comm, call);
+    sol_flight_end(comm->flight, call->sequence, status);
+    sol_use_end();
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        sol_dump_failed(comm);
+    }
+    return status;
 }
 
 sol_status_t sol_all_reduce(const void *sendbuf, void *recvbuf, size_t count, sol_dtype_t dtype,

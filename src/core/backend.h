@@ -38,7 +38,15 @@ typedef struct sol_call {
                               owned by the caller of run() and valid during it */
     void *stream;
     uint64_t sequence; /* the communicator's operation number, from 1 */
+    uint64_t what;     /* func, dtype, op, premul and root in one word (flight.h); set for run() */
 } sol_call_t;
+
+/* Where a rank is, as another one sees it. */
+typedef struct sol_whereabouts {
+    sol_call_t call;     /* its last one; sequence 0: none yet */
+    uint64_t collective; /* its number; 0: send or recv */
+    bool finished;
+} sol_whereabouts_t;
 
 typedef struct sol_backend {
     size_t size; /* sizeof(sol_backend_t) of the backend */
@@ -103,6 +111,10 @@ typedef struct sol_backend {
     void (*info)(char *text, size_t bytes);
     void (*query)(sol_comm_t comm,
                   sol_comm_info_t *info); /* device, shared_bytes, oversubscribed */
+
+    /* For dumps; in signal handlers too: only reads memory. The last call that `rank` has made, as
+     * far as it is visible here; false: not known. NULL: never known. */
+    bool (*whereabouts)(sol_comm_t comm, int rank, sol_whereabouts_t *at);
 } sol_backend_t;
 
 extern const sol_backend_t sol_backend_shm;

@@ -3,26 +3,31 @@
  * comm.c: the life of a communicator: from arguments, config and environment
  * to a joined group, and away again.
  *
- * A handle's memory is never given back to the heap but kept for the next
- * communicator: so a handle that is used after destroy, or destroyed twice,
- * is found (its magic is gone) instead of being read from freed memory. It
- * costs some KiB for the most communicators a process ever had at once.
+ * A handle's memory is never given back to the heap but kept for a later
+ * communicator, after at least QUARANTINE others were destroyed: so a handle
+ * that is used after destroy, or destroyed twice, is found (its magic is gone)
+ * instead of being read from freed memory or taken for a newer one. It costs
+ * some KiB for the most communicators a process ever had at once.
  */
-#include "core/setup.h"
 #include "core/unique_id.h"
+#include "core/use.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#define QUARANTINE 64u
 #define DEFAULT_TIMEOUT_MS 30000
+#define READERS_NS 1000000000u /* a dump takes some milliseconds */
 #define MAX_TIMEOUT_MS 86400000
 #define MAX_STAGING_BYTES ((size_t)1 << 40)
 
 /* ----------------------------------------------------------------- handles' memory */
 
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
-static sol_comm_t spare_handles; /* linked by `state` */
+static sol_comm_t spare_first, spare_last; /* a queue: the one destroyed longest ago is used next */
+static unsigned spare_count;
+static _Atomic(sol_comm_t) ever; /* every handle there ever was, linked by next_ever */
 static pthread_once_t spare_once = PTHREAD_ONCE_INIT;
 
 static void spare_hold(void)
@@ -43,25 +48,76 @@ static void spare_watch_fork(void)
 
 static void put_handle(sol_comm_t comm)
 {
+    sol_flight_t *flight = comm->flight;
+    comm->flight = NULL;
+    sol_flight_put(flight);
+    pthread_mutex_destroy(&comm->error_lock);
+    pthread_mutex_destroy(&comm->use_lock);
     spare_hold();
-    comm->state = spare_handles;
-    spare_handles = comm;
+    comm->next_spare = NULL;
+    if (spare_last != NULL) {
+        spare_last->next_spare = comm;
+    } else {
+        spare_first = comm;
+    }
+    spare_last = comm;
+    spare_count++;
     spare_release();
+}
+
+static sol_comm_t reuse_handle(void)
+{
+    sol_comm_t comm = NULL;
+    spare_hold();
+    if (spare_count > QUARANTINE) {
+        comm = spare_first;
+        spare_first = comm->next_spare;
+        spare_count--;
+    }
+    spare_release();
+    return comm;
 }
 
 static sol_comm_t get_handle(void)
 {
     pthread_once(&spare_once, spare_watch_fork);
-    spare_hold();
-    sol_comm_t comm = spare_handles;
+    sol_flight_t *flight = sol_flight_get();
+    if (flight == NULL) {
+        return NULL;
+    }
+    sol_comm_t comm = reuse_handle();
     if (comm != NULL) {
-        spare_handles = comm->state;
+        sol_comm_t next = comm->next_ever;
+        memset(comm, 0, sizeof(*comm));
+        comm->next_ever = next;
+    } else {
+        comm = sol_aligned_calloc(SOL_CACHE_LINE, sol_round_up(sizeof(*comm), SOL_CACHE_LINE));
+        if (comm == NULL) {
+            sol_flight_put(flight);
+            return NULL;
+        }
+        comm->next_ever = atomic_load(&ever);
+        while (!atomic_compare_exchange_weak(&ever, &comm->next_ever, comm)) {
+        }
     }
-    spare_release();
-    if (comm == NULL) {
-        return sol_aligned_calloc(SOL_CACHE_LINE, sol_round_up(sizeof(*comm), SOL_CACHE_LINE));
+    comm->flight = flight;
+    pthread_mutex_init(&comm->error_lock, NULL);
+    pthread_mutex_init(&comm->use_lock, NULL);
+    return comm;
+}
+
+sol_comm_t sol_comm_ever(void)
+{
+    return atomic_load(&ever);
+}
+
+bool sol_comm_known(const struct sol_comm *comm)
+{
+    const struct sol_comm *known = sol_comm_ever();
+    while (known != NULL && known != comm) {
+        known = known->next_ever;
     }
-    return memset(comm, 0, sizeof(*comm));
+    return known != NULL;
 }
 
 /* ------------------------------------------------------------------------- config */
@@ -148,6 +204,9 @@ static sol_status_t fill_from_environment(sol_comm_config_t *config, uint64_t *d
     if (status == SOL_OK) {
         status = sol_env_size("SOLCCL_DEBUG_EPOCH", 0, SIZE_MAX, &epoch, why, sizeof(why));
     }
+    if (status == SOL_OK) {
+        status = sol_dump_configure(why, sizeof(why));
+    }
     if (status != SOL_OK) {
         return sol_thread_error(status, "%s: %s", who, why);
     }
@@ -218,7 +277,8 @@ static void fill(sol_comm_t comm, const sol_comm_setup_t *setup)
     comm->debug_epoch = setup->debug_epoch;
     comm->id = setup->id;
     memcpy(comm->user_name, setup->name, sizeof(comm->user_name));
-    unsigned tag = sol_id_tag(&setup->id);
+    comm->tag = sol_id_tag(&setup->id);
+    unsigned tag = (unsigned)(comm->tag >> 48);
     if (setup->name[0] != '\0') {
         snprintf(comm->name, sizeof(comm->name), "comm %04x (%s)", tag, setup->name);
     } else {
@@ -250,7 +310,7 @@ static sol_status_t open_backend(sol_comm_t comm)
 sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
 {
     sol_fork_watch();
-    sol_comm_t comm = get_handle();
+    sol_comm_t comm = sol_use_prepare() ? get_handle() : NULL;
     if (comm == NULL) {
         return sol_thread_error(SOL_ERR_MEMORY, "no memory for a communicator");
     }
@@ -261,7 +321,6 @@ sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
                               .backend = setup->backend->kind,
                               .timeout_ms = setup->join_timeout_ms != 0 ? setup->join_timeout_ms
                                                                         : setup->timeout_ms};
-    pthread_mutex_init(&comm->error_lock, NULL);
     sol_status_t status = sol_boot_open(&comm->boot, &boot);
     if (status == SOL_OK) {
         status = open_backend(comm);
@@ -275,7 +334,6 @@ sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
                      comm->nranks, sol_thread_error_text());
     sol_log(SOL_LOG_INFO, "%s", sol_thread_error_text());
     sol_boot_close(comm->boot);
-    pthread_mutex_destroy(&comm->error_lock);
     put_handle(comm);
     return status;
 }
@@ -392,14 +450,24 @@ sol_status_t sol_comm_create_from_nccl(sol_comm_t *comm, void *nccl,
 
 /* ------------------------------------------------------------------ leaving, asking */
 
+/* A dump under way, in a signal handler or another thread, may be looking at what goes now. */
+static void let_readers_finish(sol_comm_t comm)
+{
+    const struct timespec step = {.tv_nsec = 20000};
+    uint64_t end = sol_now_ns() + READERS_NS;
+    while (atomic_load(&comm->readers) != 0 && sol_now_ns() < end) {
+        nanosleep(&step, NULL);
+    }
+}
+
 void sol_comm_free(sol_comm_t comm)
 {
     sol_registrations_free(comm);
-    comm->magic = 0;
+    atomic_store(&comm->magic, 0); /* first: who looks afterwards finds no communicator */
+    let_readers_finish(comm);
     comm->backend->close(comm);
     sol_boot_close(comm->boot);
     comm->boot = NULL;
-    pthread_mutex_destroy(&comm->error_lock);
     put_handle(comm);
 }
 
@@ -412,7 +480,15 @@ sol_status_t sol_comm_destroy(sol_comm_t comm)
     if (status != SOL_OK) {
         return status;
     }
+    if (!sol_use_take_over(comm)) {
+        atomic_store(&comm->magic, 0); /* its memory stays: it is in use */
+        return sol_thread_error(SOL_ERR_STATE,
+                                "sol_comm_destroy: a call on %s in another thread did not end: its "
+                                "memory is not freed",
+                                comm->name);
+    }
     sol_group_forget(comm);
+    sol_use_end();
     sol_comm_free(comm);
     return SOL_OK;
 }
@@ -429,6 +505,7 @@ sol_status_t sol_comm_abort(sol_comm_t comm)
         comm->backend->abort(comm);
     }
     sol_boot_interrupt(comm->boot);
+    sol_dump_failed(comm);
     return SOL_OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/backend.h"
 #include "core/boot.h"
+#include "core/flight.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,8 @@
 #define SOL_MAX_PREMUL 64
 #define SOL_FIRST_PREMUL 16 /* value of the first handle of sol_redop_create_premul_sum */
 
+struct sol_seat;
+
 struct sol_premul {
     bool used;
     unsigned generation; /* part of the handle: one that was destroyed is not taken for a new one */
@@ -27,7 +30,7 @@ struct sol_premul {
 
 struct sol_comm {
     /* the first cache line is all that the fast path of a call reads */
-    uint64_t magic;
+    _Atomic uint64_t magic;
     const sol_backend_t *backend;
     void *state; /* the backend's */
     int rank, nranks;
@@ -40,12 +43,20 @@ struct sol_comm {
     bool blocking; /* backend->blocking */
     bool alone;    /* no other library may help out */
 
+    /* the second is what a good call writes */
+    alignas(SOL_CACHE_LINE) _Atomic(struct sol_seat *) owner; /* use.h: who came last */
+    _Atomic uint32_t readers; /* dumps that look at the backend's state now */
+    sol_flight_t *flight;
+
     uint64_t timeout_ns;
     size_t staging_bytes; /* 0: the backend's default */
     uint64_t debug_epoch; /* SOLCCL_DEBUG_EPOCH: first value of every protocol counter; tests start
                              it near 2^31 and 2^32 */
     sol_unique_id_t id;
     sol_boot_t *boot;
+    uint64_t tag;                                 /* names it in dumps; a hash of the id */
+    pthread_mutex_t use_lock;                     /* use.h: between threads that want in */
+    _Atomic int dumped;                           /* its failure has been written down */
     char name[64];                                /* "comm 5f3a (name)": for texts */
     char user_name[SOL_COMM_NAME];                /* "" or the config's */
     pthread_mutex_t error_lock;                   /* writers of the texts below */
@@ -54,7 +65,8 @@ struct sol_comm {
                                                reader's text stays whole while others fail */
     _Atomic unsigned error_count; /* the latest is errors[(error_count - 1) % SLOTS] */
     struct sol_premul premul[SOL_MAX_PREMUL];
-    struct sol_registration *registrations; /* of the one thread that uses the communicator */
+    struct sol_registration *registrations;  /* of the one thread that uses the communicator */
+    struct sol_comm *next_spare, *next_ever; /* comm.c: handles without a communicator; all */
 };
 
 /*

@@ -55,7 +55,7 @@ sol_status_t sol_comm_valid(sol_comm_t comm, const char *who)
     if (comm == NULL) {
         return sol_thread_error(SOL_ERR_ARGUMENT, "%s: comm is NULL", who);
     }
-    if (comm->magic != SOL_COMM_MAGIC) {
+    if (!sol_comm_known(comm) || atomic_load(&comm->magic) != SOL_COMM_MAGIC) {
         return sol_thread_error(SOL_ERR_ARGUMENT,
                                 "%s: comm is not a communicator: it was destroyed, or never made",
                                 who);
@@ -85,7 +85,7 @@ sol_status_t sol_comm_usable(sol_comm_t comm, const char *who)
 
 const char *sol_last_error(sol_comm_t comm)
 {
-    if (comm == NULL || comm->magic != SOL_COMM_MAGIC ||
+    if (comm == NULL || !sol_comm_known(comm) || atomic_load(&comm->magic) != SOL_COMM_MAGIC ||
         comm->fork_generation != sol_fork_generation) {
         return sol_thread_error_text();
     }
@@ -109,5 +109,8 @@ sol_status_t sol_comm_async_error(sol_comm_t comm, sol_status_t *error)
         comm->backend->poll_error(comm);
     }
     *error = (sol_status_t)atomic_load_explicit(&comm->failed, memory_order_acquire);
+    if (*error != SOL_OK) {
+        sol_dump_failed(comm);
+    }
     return SOL_OK;
 }

@@ -10,6 +10,7 @@
  * thread each, because one may wait for what another does.
  */
 #include "core/setup.h"
+#include "core/use.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -232,16 +233,50 @@ typedef struct strand {
 
 static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls)
 {
-    sol_status_t status = sol_comm_usable(comm, "sol_group_end");
+    sol_status_t status = SOL_OK;
+    if (atomic_load_explicit(&comm->magic, memory_order_relaxed) != SOL_COMM_MAGIC ||
+        atomic_load_explicit(&comm->failed, memory_order_relaxed) != 0 ||
+        comm->fork_generation != sol_fork_generation) {
+        status = sol_comm_usable(comm, "sol_group_end");
+    }
     if (status != SOL_OK) {
         return status;
+    }
+    if (!sol_use_begin(comm)) {
+        return sol_use_refused(comm, "sol_group_end");
     }
     uint64_t sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
     for (size_t i = 0; i < ncalls; i++) {
         calls[i].sequence = ++sequence;
+        sol_flight_begin(comm->flight, &calls[i], comm->blocking);
     }
-    atomic_store_explicit(&comm->sequence, sequence, memory_order_relaxed);
-    return comm->backend->run_group(comm, calls, ncalls);
+    /* release: the records are there before the number; pairs with the acquire in dump.c */
+    atomic_store_explicit(&comm->sequence, sequence, memory_order_release);
+    status = comm->backend->run_group(comm, calls, ncalls);
+    for (size_t i = 0; i < ncalls; i++) {
+        sol_flight_end(comm->flight, calls[i].sequence, status);
+    }
+    sol_use_end();
+    if (status != SOL_OK) {
+        sol_dump_failed(comm);
+    }
+    return status;
+}
+
+/* With no other call on its communicator meanwhile. */
+static void run_alone(sol_job_t *job)
+{
+    if (job->comm != NULL && !sol_use_begin(job->comm)) {
+        job->status = sol_use_refused(job->comm, "collective set-up");
+        return;
+    }
+    job->status = job->run(job);
+    if (job->comm != NULL) {
+        sol_use_end();
+        if (job->status != SOL_OK) {
+            sol_dump_failed(job->comm);
+        }
+    }
 }
 
 /* Under the context that was current when the call was made, on whatever thread: a group may hold
@@ -254,7 +289,7 @@ static sol_status_t run_job(sol_job_t *job, bool elsewhere)
     if (set) {
         backend->context_set(job->context);
     }
-    job->status = job->run(job);
+    run_alone(job);
     if (before != 0) {
         backend->context_set(before);
     }

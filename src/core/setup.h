@@ -42,6 +42,11 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
 sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *comm);
 /* sol_comm_make now, or at the end of the open group. */
 sol_status_t sol_comm_make_or_defer(const sol_comm_setup_t *setup, sol_comm_t *comm);
+/* Every handle there ever was, linked by next_ever: safe to walk in a signal handler. Those whose
+ * magic is gone are no communicators. */
+sol_comm_t sol_comm_ever(void);
+/* Was it ever one? Finds pointers that nothing may be read from. */
+bool sol_comm_known(const struct sol_comm *comm);
 /* What sol_comm_destroy does after its checks. */
 void sol_comm_free(sol_comm_t comm);
 
@@ -58,6 +63,13 @@ typedef struct sol_launch {
     unsigned char identity[32]; /* of the job: equal on all ranks, different between jobs */
 } sol_launch_t;
 sol_status_t sol_launch_read(sol_launch_t *launch, bool *found);
+
+/* ---- dumps of the flight recorder (dump.c) */
+
+/* Reads SOLCCL_DUMP_DIR and SOLCCL_DUMP_SIGNAL. ARGUMENT and `why` where they cannot be used. */
+sol_status_t sol_dump_configure(char *why, size_t why_bytes);
+/* Writes the dump of a communicator that has failed, once, if there is a directory for it. */
+void sol_dump_failed(sol_comm_t comm);
 
 /* ---- set-up calls agree on what they do before they do it */
 

@@ -40,7 +40,7 @@ const char *sol_id_read(const sol_unique_id_t *id, sol_id_content_t *content)
     return NULL;
 }
 
-unsigned sol_id_tag(const sol_unique_id_t *id)
+uint64_t sol_id_tag(const sol_unique_id_t *id)
 {
     static const char purpose[] = "solccl name";
     unsigned char digest[SOL_SHA256_BYTES];
@@ -49,7 +49,11 @@ unsigned sol_id_tag(const sol_unique_id_t *id)
     sol_sha256_add(&hash, purpose, sizeof(purpose));
     sol_sha256_add(&hash, id->bytes, sizeof(id->bytes));
     sol_sha256_end(&hash, digest);
-    return (unsigned)digest[0] << 8 | digest[1];
+    uint64_t tag = 0;
+    for (int i = 0; i < 8; i++) {
+        tag = tag << 8 | digest[i];
+    }
+    return tag;
 }
 
 sol_status_t sol_get_unique_id(sol_unique_id_t *id)

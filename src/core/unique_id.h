@@ -25,7 +25,7 @@ typedef struct sol_id_content {
 void sol_id_make(sol_unique_id_t *id, const unsigned char secret[SOL_ID_SECRET_BYTES]);
 /* NULL if the id is one of ours, else what is wrong with it. `content` is filled on success. */
 const char *sol_id_read(const sol_unique_id_t *id, sol_id_content_t *content);
-/* 16 bits that name it in texts, and give nothing away. */
-unsigned sol_id_tag(const sol_unique_id_t *id);
+/* 64 bits that name it in dumps (and the upper 16 in texts), and give nothing away. */
+uint64_t sol_id_tag(const sol_unique_id_t *id);
 
 #endif

@@ -212,6 +212,17 @@ static cudaError_t launch(struct sol_cuda *state, const sol_call_t *call)
     return sol_gpu_exchange(&state->gpu, &op, &messages, stream);
 }
 
+/* The operation's turn on its stream; the flight recorder hears of a capture. */
+static cudaError_t begin_turn(sol_comm_t comm, struct sol_cuda *state, const sol_call_t *call,
+                              cudaStream_t stream, struct sol_cuda_turn *turn)
+{
+    cudaError_t error = sol_cuda_order_begin(&state->order, stream, turn);
+    if (error == cudaSuccess && turn->capture != NULL) {
+        sol_flight_captured(comm->flight, call->sequence);
+    }
+    return error;
+}
+
 bool sol_cuda_for_nccl(const struct sol_cuda *state, const sol_call_t *call)
 {
     if (!state->p2p) {
@@ -230,8 +241,7 @@ static sol_status_t run_through_nccl(sol_comm_t comm, struct sol_cuda *state,
 {
     struct sol_cuda_turn turn;
     cudaStream_t stream = (cudaStream_t)call->stream;
-    cudaError_t error =
-        state->p2p ? sol_cuda_order_begin(&state->order, stream, &turn) : cudaSuccess;
+    cudaError_t error = state->p2p ? begin_turn(comm, state, call, stream, &turn) : cudaSuccess;
     if (error != cudaSuccess) {
         return cuda_failed(comm, call, error);
     }
@@ -250,7 +260,7 @@ static sol_status_t run_collective(sol_comm_t comm, struct sol_cuda *state, cons
     if (SOL_UNLIKELY(sol_cuda_for_nccl(state, call))) {
         return run_through_nccl(comm, state, call);
     }
-    cudaError_t error = sol_cuda_order_begin(&state->order, stream, &turn);
+    cudaError_t error = begin_turn(comm, state, call, stream, &turn);
     error = error != cudaSuccess ? error : launch(state, call);
     error = error != cudaSuccess ? error : sol_cuda_order_end(&state->order, stream, &turn);
     return SOL_LIKELY(error == cudaSuccess) ? SOL_OK : cuda_failed(comm, call, error);
@@ -330,7 +340,8 @@ static cudaError_t join_streams(struct sol_cuda *state, const sol_call_t *calls,
 }
 
 /* All sends and receives among `calls`, on the stream of the first. */
-static cudaError_t run_messages(struct sol_cuda *state, const sol_call_t *calls, size_t ncalls)
+static cudaError_t run_messages(sol_comm_t comm, struct sol_cuda *state, const sol_call_t *calls,
+                                size_t ncalls)
 {
     struct round round;
     struct sol_cuda_turn turn;
@@ -339,7 +350,7 @@ static cudaError_t run_messages(struct sol_cuda *state, const sol_call_t *calls,
     }
     cudaStream_t stream = (cudaStream_t)round.first->stream;
     cudaError_t error = join_streams(state, calls, ncalls, stream, true);
-    error = error != cudaSuccess ? error : sol_cuda_order_begin(&state->order, stream, &turn);
+    error = error != cudaSuccess ? error : begin_turn(comm, state, round.first, stream, &turn);
     for (unsigned k = 1; error == cudaSuccess; k++) {
         error = launch_round(state, &round, stream);
         if (!fill_round(&round, calls, ncalls, k)) {
@@ -384,7 +395,7 @@ static sol_status_t enqueue(sol_comm_t comm, struct sol_cuda *state, const sol_c
         return status == SOL_OK ? SOL_OK
                                 : sol_comm_fail(comm, status, "%s", sol_thread_error_text());
     }
-    cudaError_t error = run_messages(state, calls, ncalls);
+    cudaError_t error = run_messages(comm, state, calls, ncalls);
     if (error != cudaSuccess) {
         return cuda_failed(comm, &calls[0], error);
     }

@@ -240,9 +240,10 @@ typedef struct sol_shm_wait {
     uint32_t idle;  /* polls since the last look at the clock */
     uint32_t rounds;
     uint64_t started_ns, next_check_ns;
-    bool armed;        /* the bell is read and `sleeping` set; one more poll, then sleep */
-    uint32_t bell;     /* its value then */
-    uint64_t suspects; /* ranks that left or died; one more poll, then fail */
+    bool armed;          /* the bell is read and `sleeping` set; one more poll, then sleep */
+    uint32_t bell;       /* its value then */
+    uint64_t suspects;   /* ranks that left or died; one more poll, then fail */
+    uint64_t last_ranks; /* `ranks` when the clock was last looked at */
 } sol_shm_wait_t;
 
 sol_status_t sol_shm_idle_slow(sol_shm_t *s, sol_shm_wait_t *w);
@@ -334,6 +335,8 @@ sol_status_t sol_shm_note_story(sol_shm_t *s, uint32_t abort_word, const char *d
 sol_status_t sol_shm_fail_aborted(sol_shm_t *s);
 /* Does `rank` show another call under this collective number? Then fails. */
 sol_status_t sol_shm_compare_calls(sol_shm_t *s, int rank);
+/* For dumps: the last call of `rank`; only reads memory. */
+bool sol_shm_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at);
 /* Put this rank's story where the others read it and end their waits. Any thread. */
 void sol_shm_tell(sol_shm_t *s, sol_status_t status, const char *text);
 

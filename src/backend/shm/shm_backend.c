@@ -173,4 +173,5 @@ const sol_backend_t sol_backend_shm = {
     .explain = sol_shm_explain,
     .info = shm_info,
     .query = shm_query,
+    .whereabouts = sol_shm_whereabouts,
 };

@@ -27,12 +27,6 @@ static uint32_t fold(uint64_t h)
     return (uint32_t)(h >> 32) | 1u; /* a zero tag must stay invalid */
 }
 
-static uint64_t what_of(const sol_call_t *call)
-{
-    return (uint64_t)call->func | (uint64_t)call->dtype << 8 | (uint64_t)call->reduction.op << 16 |
-           (uint64_t)call->reduction.premul << 24 | (uint64_t)(uint32_t)call->root << 32;
-}
-
 static bool reduces(sol_func_t func)
 {
     return func == SOL_FUNC_ALL_REDUCE || func == SOL_FUNC_REDUCE_SCATTER ||
@@ -89,7 +83,7 @@ void sol_shm_note_call(sol_shm_t *s, const sol_call_t *call, uint32_t sig)
     atomic_store_explicit(&note->collective, collective, memory_order_release);
     atomic_store_explicit(&note->sequence, call->sequence, memory_order_release);
     atomic_store_explicit(&note->count, call->count, memory_order_release);
-    atomic_store_explicit(&note->what, what_of(call), memory_order_release);
+    atomic_store_explicit(&note->what, call->what, memory_order_release);
     atomic_store_explicit(&note->sig, sig, memory_order_release);
     atomic_store_explicit(&note->index, index, memory_order_release);
     atomic_store_explicit(&s->control->started, index, memory_order_release);
@@ -113,11 +107,7 @@ static bool read_note(const sol_shm_peer_t *peer, unsigned slot, shown_t *shown)
     };
     uint64_t what = atomic_load_explicit(&note->what, memory_order_acquire);
     shown->sig = atomic_load_explicit(&note->sig, memory_order_acquire);
-    shown->call.func = (sol_func_t)(what & 0xff);
-    shown->call.dtype = (sol_dtype_t)(what >> 8 & 0xff);
-    shown->call.reduction.op = (sol_redop_t)(what >> 16 & 0xff);
-    shown->call.reduction.premul = (what >> 24 & 1) != 0;
-    shown->call.root = (int)(uint32_t)(what >> 32);
+    sol_call_unpack(what, &shown->call);
     return shown->index != 0 &&
            atomic_load_explicit(&note->index, memory_order_acquire) == shown->index;
 }
@@ -156,6 +146,26 @@ static void describe_whereabouts(const sol_shm_peer_t *peer, char *text, size_t 
         snprintf(text, bytes, "which %s %s", finished >= started ? "has last completed" : "is at",
                  call);
     }
+}
+
+bool sol_shm_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at)
+{
+    const sol_shm_t *s = comm->state;
+    const sol_shm_control_t *control = s->peers[rank].control;
+    uint64_t started = atomic_load_explicit(&control->started, memory_order_acquire);
+    uint64_t finished = atomic_load_explicit(&control->finished, memory_order_relaxed);
+    shown_t shown;
+    *at = (sol_whereabouts_t){.finished = true};
+    if (started == 0) {
+        return true;
+    }
+    if (!read_note(&s->peers[rank], (unsigned)(started % SOL_SHM_CALLS), &shown)) {
+        return false;
+    }
+    at->call = shown.call;
+    at->collective = shown.collective;
+    at->finished = finished >= started;
+    return true;
 }
 
 /* ------------------------------------------------------------------------------- failing */

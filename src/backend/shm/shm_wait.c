@@ -67,10 +67,34 @@ static void disarm(sol_shm_t *s, sol_shm_wait_t *w)
     w->armed = false;
 }
 
+static void tell_recorder(sol_shm_t *s, uint64_t ranks, uint64_t since_ns)
+{
+    if (s->call != NULL) {
+        sol_flight_waiting(s->comm->flight, s->call->sequence, ranks, since_ns);
+    }
+}
+
+/* For the straggler report: whoever was waited for last has this wait to answer for. */
+static void account(sol_shm_t *s, sol_shm_wait_t *w)
+{
+    uint64_t waited = sol_now_ns() - w->started_ns;
+    if (s->call != NULL) {
+        sol_flight_waited(s->comm->flight, s->call->sequence, w->last_ranks, waited);
+    }
+    /* a failed wait stays on record: the dump says whom it was for */
+    if (atomic_load_explicit(&s->comm->failed, memory_order_relaxed) == 0) {
+        tell_recorder(s, 0, 0);
+    }
+    w->started_ns = 0;
+}
+
 void sol_shm_wait_end(sol_shm_t *s, sol_shm_wait_t *w)
 {
     if (w->armed) {
         disarm(s, w);
+    }
+    if (w->started_ns != 0) {
+        account(s, w);
     }
 }
 
@@ -165,6 +189,10 @@ sol_status_t sol_shm_idle_slow(sol_shm_t *s, sol_shm_wait_t *w)
     if (w->started_ns == 0) {
         w->started_ns = now;
         w->next_check_ns = now + CHECK_NS / 20;
+    }
+    if (w->last_ranks != w->ranks) {
+        w->last_ranks = w->ranks;
+        tell_recorder(s, w->ranks, w->started_ns);
     }
     sol_status_t status = sol_shm_look(s);
     w->suspects &= w->ranks; /* the poll since then may have found that one's part done */
