@@ -72,8 +72,9 @@ class Limits:
 class Kernel:
     """One kernel in one object: the compiler's figures and its PTX."""
 
-    def __init__(self, name):
+    def __init__(self, name, arch):
         self.name = name
+        self.arch = arch
         self.stack = self.stores = self.loads = self.registers = 0
         self.ptx = ""
         self.sass = ""
@@ -92,7 +93,7 @@ class Kernel:
             found.append(f"takes {self.registers} registers, more than {cap}")
         if "multimem" in self.ptx and "multimem" not in flags:
             found.append("has a multimem instruction")
-        if "multimem" in flags and "multimem" not in self.ptx:
+        if "multimem" in flags and "multimem" not in self.ptx and self.arch >= 90:
             found.append("has no multimem instruction")
         if "wide" in flags:
             found += self.narrow()
@@ -117,19 +118,20 @@ class Kernel:
         return found
 
 
-def read_report(text, kernels):
-    """ptxas -v."""
+def read_report(text, kernels, arch):
+    """ptxas -v. What a function that is called takes counts for the kernel before it."""
     name = None
     for line in text.splitlines():
         entry = re.search(r"Compiling entry function '(\w+)'", line)
         if entry:
             name = entry.group(1)
-            kernels.setdefault(name, Kernel(name))
+            kernels.setdefault(name, Kernel(name, arch))
         stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
                           line)
         if stack and name:
             k = kernels[name]
-            k.stack, k.stores, k.loads = (int(x) for x in stack.groups())
+            figures = (int(x) for x in stack.groups())
+            k.stack, k.stores, k.loads = map(max, (k.stack, k.stores, k.loads), figures)
         used = re.search(r"Used (\d+) registers", line)
         if used and name:
             kernels[name].registers = int(used.group(1))
@@ -209,7 +211,7 @@ class Job:
     def kernels(self):
         found = {}
         with open(self.log, encoding="utf-8") as file:
-            read_report(file.read(), found)
+            read_report(file.read(), found, int(self.arch))
         read_ptx(self.ptx, found)
         read_sass(self.cubin, found, self.args.tools)
         return list(found.values())
