@@ -45,7 +45,7 @@ typedef struct sol_call {
 typedef struct sol_whereabouts {
     sol_call_t call;     /* its last one; sequence 0: none yet */
     uint64_t collective; /* its number; 0: send or recv */
-    bool finished;
+    bool finished;       /* false on GPU ranks: enqueued is all that a host sees */
 } sol_whereabouts_t;
 
 typedef struct sol_backend {

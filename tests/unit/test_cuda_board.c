@@ -65,12 +65,30 @@ static void quiet_at_first(void **state)
     assert_int_equal(board->abort_word, 0);
 }
 
+/* What a dump says of another rank. */
+static void the_last_call_is_found(void **state)
+{
+    (void)state;
+    sol_call_t found;
+    uint64_t collective = 0;
+    assert_false(sol_cuda_board_last(board, 2, &found, &collective));
+    for (uint64_t i = 1; i <= SOL_CUDA_RECENT + 7; i++) {
+        sol_call_t made = call(i, 10 * i);
+        sol_cuda_board_note(board, 2, &made, i - 1, false);
+        assert_true(sol_cuda_board_last(board, 2, &found, &collective));
+        assert_int_equal(found.sequence, i);
+        assert_int_equal(found.count, 10 * i);
+        assert_int_equal(collective, i - 1);
+    }
+    assert_false(sol_cuda_board_last(board, 1, &found, &collective));
+}
+
 /* The story names the operation as the CPU backend would, and ends everybody's waits. */
 static void a_timeout_becomes_a_story(void **state)
 {
     (void)state;
     sol_call_t made = call(12, 1024);
-    sol_cuda_board_note(board, 1, &made, 0);
+    sol_cuda_board_note(board, 1, &made, 0, true);
     a_kernel_gives_up(1, 2, 12, SOL_GPU_FAULT_TIMEOUT);
     assert_int_equal(status(), SOL_ERR_TIMEOUT);
     assert_string_equal(text, "all_reduce #12 (1024 x float32 = 4096 bytes, sum): rank 1 waited "
@@ -83,7 +101,7 @@ static void an_old_call_is_told_from_the_record(void **state)
 {
     (void)state;
     sol_call_t made = call(12 + SOL_CUDA_RECENT, 5);
-    sol_cuda_board_note(board, 1, &made, 0);
+    sol_cuda_board_note(board, 1, &made, 0, true);
     a_kernel_gives_up(1, 2, 12, SOL_GPU_FAULT_TIMEOUT);
     assert_int_equal(status(), SOL_ERR_TIMEOUT);
     assert_non_null(strstr(text, "all_reduce #12 (4096 bytes)"));
@@ -125,9 +143,9 @@ static void different_calls_are_found(void **state)
 {
     (void)state;
     sol_call_t mine = call(5, 100), theirs = call(7, 101);
-    sol_cuda_board_note(board, 0, &mine, 4);
+    sol_cuda_board_note(board, 0, &mine, 4, true);
     assert_true(sol_cuda_board_agrees(board, 0, RANKS, 4, text, sizeof text));
-    sol_cuda_board_note(board, 1, &theirs, 4);
+    sol_cuda_board_note(board, 1, &theirs, 4, true);
     assert_false(sol_cuda_board_agrees(board, 1, RANKS, 4, text, sizeof text));
     assert_non_null(strstr(text, "rank 0 all_reduce #5 (100 x float32"));
     assert_non_null(strstr(text, "rank 1 all_reduce #7 (101 x float32"));
@@ -139,13 +157,13 @@ static void distant_calls_are_not_compared(void **state)
     (void)state;
     for (uint64_t i = 1; i <= SOL_CUDA_RECENT + 1; i++) {
         sol_call_t mine = call(i, 100);
-        sol_cuda_board_note(board, 0, &mine, i);
+        sol_cuda_board_note(board, 0, &mine, i, true);
     }
     sol_call_t theirs = call(1, 5); /* number 1 was overwritten on rank 0 */
-    sol_cuda_board_note(board, 1, &theirs, 1);
+    sol_cuda_board_note(board, 1, &theirs, 1, true);
     assert_true(sol_cuda_board_agrees(board, 1, RANKS, 1, text, sizeof text));
     sol_call_t ahead = call(1000, 5);
-    sol_cuda_board_note(board, 2, &ahead, 1000);
+    sol_cuda_board_note(board, 2, &ahead, 1000, true);
     assert_true(sol_cuda_board_agrees(board, 2, RANKS, 1000, text, sizeof text));
 }
 
@@ -154,6 +172,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fresh_board, drop_board)
     const struct CMUnitTest tests[] = {
         TEST(quiet_at_first),
+        TEST(the_last_call_is_found),
         TEST(a_timeout_becomes_a_story),
         TEST(an_old_call_is_told_from_the_record),
         TEST(the_first_story_wins),

@@ -76,4 +76,5 @@ const sol_backend_t sol_backend_cuda = {
     .explain = sol_cuda_explain,
     .info = sol_cuda_info,
     .query = sol_cuda_query,
+    .whereabouts = sol_cuda_whereabouts,
 };

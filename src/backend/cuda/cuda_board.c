@@ -18,11 +18,13 @@ size_t sol_cuda_board_bytes(int nranks)
     return sizeof(struct sol_cuda_board) + ranks;
 }
 
-static void write_called(struct sol_cuda_called *entry, const sol_call_t *call, uint64_t number)
+static void write_called(struct sol_cuda_called *entry, const sol_call_t *call, uint64_t number,
+                         uint64_t collective)
 {
     atomic_store_explicit(&entry->stamp, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* pairs with the fence in read_called */
     entry->sequence = call->sequence;
+    entry->collective = collective;
     entry->count = call->count;
     entry->root = call->root;
     entry->func = (uint8_t)call->func;
@@ -51,13 +53,33 @@ static bool read_called(const struct sol_cuda_called *entry, uint64_t number, so
 }
 
 void sol_cuda_board_note(struct sol_cuda_board *board, int rank, const sol_call_t *call,
-                         uint64_t number)
+                         uint64_t number, bool compare)
 {
     struct sol_cuda_board_rank *mine = &board->ranks[rank];
-    write_called(&mine->calls[call->sequence % SOL_CUDA_RECENT], call, call->sequence);
-    if (number != 0) {
-        write_called(&mine->collectives[number % SOL_CUDA_RECENT], call, number);
+    write_called(&mine->calls[call->sequence % SOL_CUDA_RECENT], call, call->sequence, number);
+    if (number != 0 && compare) {
+        write_called(&mine->collectives[number % SOL_CUDA_RECENT], call, number, number);
     }
+}
+
+bool sol_cuda_board_last(const struct sol_cuda_board *board, int rank, sol_call_t *call,
+                         uint64_t *collective)
+{
+    const struct sol_cuda_called *calls = board->ranks[rank].calls;
+    for (int attempt = 0; attempt < 4; attempt++) { /* it may be overwritten while we look */
+        const struct sol_cuda_called *latest = &calls[0];
+        uint64_t stamp = 0;
+        for (int i = 0; i < SOL_CUDA_RECENT; i++) {
+            uint64_t here = atomic_load_explicit(&calls[i].stamp, memory_order_relaxed);
+            latest = here > stamp ? &calls[i] : latest;
+            stamp = here > stamp ? here : stamp;
+        }
+        *collective = latest->collective;
+        if (stamp != 0 && read_called(latest, stamp - 1, call)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool has_root(sol_func_t func)

@@ -28,6 +28,7 @@
 struct sol_cuda_called {
     _Atomic uint64_t stamp; /* its number plus one, stored last; 0 while being written */
     uint64_t sequence;
+    uint64_t collective; /* its number among the collectives; 0: send or recv */
     uint64_t count;
     int32_t root;
     uint8_t func, dtype, op, premul;
@@ -54,9 +55,15 @@ struct sol_cuda_board {
 /* What to allocate, zeroed, in memory that all hosts and GPUs see (cuda_host_memory.h). */
 size_t sol_cuda_board_bytes(int nranks);
 
-/* Note a call of `rank`. `number`: its place among the collectives from 1, or 0 for send/recv. */
+/* Note a call of `rank`. `number`: its place among the collectives from 1, or 0 for send/recv.
+ * `compare`: for sol_cuda_board_agrees too. */
 void sol_cuda_board_note(struct sol_cuda_board *board, int rank, const sol_call_t *call,
-                         uint64_t number);
+                         uint64_t number, bool compare);
+
+/* The last call that `rank` has noted, and its number among the collectives. False: none, or it
+ * notes faster than we read. Only reads. */
+bool sol_cuda_board_last(const struct sol_cuda_board *board, int rank, sol_call_t *call,
+                         uint64_t *collective);
 
 /* Compare collective `number` of `rank` with what the others noted under the same number: true if
  * none differs yet. Otherwise a text that says who called what. Of two ranks that differ the later

@@ -62,6 +62,14 @@ void sol_cuda_query(sol_comm_t comm, sol_comm_info_t *info)
     info->oversubscribed = 0;
 }
 
+/* As its host has enqueued it: whether its kernel has run cannot be seen from here. */
+bool sol_cuda_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at)
+{
+    const struct sol_cuda *state = sol_cuda_of(comm);
+    memset(at, 0, sizeof *at);
+    return sol_cuda_board_last(state->board, rank, &at->call, &at->collective);
+}
+
 /* snprintf at the end of what is there. */
 static void add(char *text, size_t bytes, const char *format, ...) SOL_PRINTF(3, 4);
 static void add(char *text, size_t bytes, const char *format, ...)

@@ -103,7 +103,7 @@ static sol_status_t note(sol_comm_t comm, struct sol_cuda *state, const sol_call
     if (!point_to_point(call->func)) {
         number = ++state->collectives;
     }
-    sol_cuda_board_note(state->board, comm->rank, call, state->check ? number : 0);
+    sol_cuda_board_note(state->board, comm->rank, call, number, state->check);
     if (SOL_LIKELY(!state->check || number == 0) ||
         sol_cuda_board_agrees(state->board, comm->rank, comm->nranks, number, text, sizeof text)) {
         return SOL_OK;
