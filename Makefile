@@ -6,6 +6,7 @@
 #   make test       install what is missing, then run everything CI runs
 #   make bench      install what is missing, then the main benchmark, table and report
 #   make install    into PREFIX (/usr/local), honouring DESTDIR
+#   make wheel      the Python package with the libraries in it, into build/wheel
 #   make lint       formatting and static analysis alone
 #   make test-gpu   conformance and perf on this machine's GPUs
 #   make proofs     the protocols, model-checked exhaustively, and their mutants
@@ -37,6 +38,9 @@ bench:
 install: all
 	@cmake --install build/release --prefix "$(PREFIX)"
 
+wheel: all
+	@python3 python/build_wheel.py build/release build/wheel
+
 lint:
 	@scripts/install-deps.sh lint
 	@scripts/lint.sh
@@ -51,4 +55,4 @@ proofs:
 clean:
 	@rm -rf build
 
-.PHONY: all test bench install lint test-gpu proofs clean
+.PHONY: all test bench install wheel lint test-gpu proofs clean

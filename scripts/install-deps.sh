@@ -57,6 +57,8 @@ test)
     need clang clang
     need nm binutils
     need python3 python3-minimal
+    need "/usr/lib/python3/dist-packages/numpy/__init__.py" python3-numpy
+    need "/usr/lib/python3*/ensurepip/__init__.py" python3-venv
     need "/usr/include/cmocka.h" libcmocka-dev
     need "/usr/lib/gcc/*/*/libtsan.so" libc6-dev # (comes with gcc; named for a clear message)
     have chromium || have chromium-browser || have google-chrome || optional+=(chromium)

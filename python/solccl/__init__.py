@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""solccl: collectives at the hardware's speed of light, for CPU and GPU ranks.
+
+    import numpy, solccl
+
+    with solccl.Communicator.from_env() as comm:       # solccl run, torchrun, mpirun, srun
+        total = comm.all_reduce(numpy.ones(4))         # on every rank
+
+`solccl.torch` has the backend of torch.distributed and operators for
+torch.compile.
+"""
+
+from ._communicator import Communicator, PremulSum, group
+from ._library import (
+    AbortedError,
+    ArgumentError,
+    DeviceError,
+    Error,
+    InternalError,
+    MAX_RANKS,
+    MemoryRefusedError,
+    MismatchError,
+    PeerError,
+    StateError,
+    SystemCallError,
+    TimedOutError,
+    UnsupportedError,
+    machine_info,
+    unique_id,
+    version,
+)
+
+__version__ = version()
+__all__ = [
+    "AbortedError",
+    "ArgumentError",
+    "Communicator",
+    "DeviceError",
+    "Error",
+    "InternalError",
+    "MAX_RANKS",
+    "MemoryRefusedError",
+    "MismatchError",
+    "PeerError",
+    "PremulSum",
+    "StateError",
+    "SystemCallError",
+    "TimedOutError",
+    "UnsupportedError",
+    "group",
+    "machine_info",
+    "unique_id",
+    "version",
+]

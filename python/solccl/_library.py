@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared library, through ctypes: its functions, its types, its errors.
+
+Nothing here knows of NumPy or PyTorch. Every function of the library that can
+fail is wrapped so that a failure becomes an exception with the library's text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+
+MAX_RANKS = 64
+
+
+class Error(RuntimeError):
+    """What the library says went wrong. `status` is its negative code."""
+
+    status = -11
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        if status is not None:
+            self.status = status
+
+
+class ArgumentError(Error, ValueError):
+    """An argument is wrong. Nothing was done; the communicator can still be used."""
+
+    status = -1
+
+
+class UnsupportedError(Error):
+    """Legal, but not on this machine or in this build."""
+
+    status = -2
+
+
+class MemoryRefusedError(Error, MemoryError):
+    """Memory was refused."""
+
+    status = -3
+
+
+class SystemCallError(Error):
+    """A system call failed."""
+
+    status = -4
+
+
+class TimedOutError(Error, TimeoutError):
+    """A wait expired; the text says for whom."""
+
+    status = -5
+
+
+class PeerError(Error, ConnectionError):
+    """Another rank failed or died."""
+
+    status = -6
+
+
+class AbortedError(Error):
+    """The communicator was aborted, here or on another rank."""
+
+    status = -7
+
+
+class MismatchError(Error):
+    """Ranks called different things."""
+
+    status = -8
+
+
+class StateError(Error):
+    """Not legal now: in a forked child, in an open group, in a capture."""
+
+    status = -9
+
+
+class DeviceError(Error):
+    """The GPU or its driver reported an error."""
+
+    status = -10
+
+
+class InternalError(Error):
+    """A fault in solccl itself: please report it."""
+
+    status = -11
+
+
+_ERRORS = {
+    e.status: e
+    for e in (
+        ArgumentError,
+        UnsupportedError,
+        MemoryRefusedError,
+        SystemCallError,
+        TimedOutError,
+        PeerError,
+        AbortedError,
+        MismatchError,
+        StateError,
+        DeviceError,
+        InternalError,
+    )
+}
+
+
+class UniqueId(Structure):
+    """Names one future communicator: 128 bytes that any channel may carry."""
+
+    _fields_ = [("bytes", ctypes.c_ubyte * 128)]
+
+
+class Config(Structure):
+    """sol_comm_config_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("backend", c_int),
+        ("timeout_ms", c_int),
+        ("check", c_int),
+        ("reserved0", c_int),
+        ("staging_bytes", c_size_t),
+        ("name", c_char_p),
+    ]
+
+
+class Info(Structure):
+    """sol_comm_info_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("rank", c_int),
+        ("nranks", c_int),
+        ("backend", c_int),
+        ("device", c_int),
+        ("sequence", c_uint64),
+        ("shared_bytes", c_size_t),
+        ("oversubscribed", c_int),
+        ("reserved0", c_int),
+    ]
+
+
+def _find() -> ctypes.CDLL:
+    """SOLCCL_LIBRARY, else the one in this package, else the one of the system."""
+    named = os.environ.get("SOLCCL_LIBRARY")
+    inside = Path(__file__).with_name("lib") / "libsolccl.so"
+    path = named or (str(inside) if inside.exists() else "libsolccl.so.0")
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"solccl: its shared library could not be loaded: {error}") from error
+
+
+lib = _find()
+
+_SIGNATURES: dict[str, tuple[object, list[object]]] = {
+    "sol_version": (c_int, []),
+    "sol_last_error": (c_char_p, [c_void_p]),
+    "sol_status_string": (c_char_p, [c_int]),
+    "sol_get_unique_id": (c_int, [POINTER(UniqueId)]),
+    "sol_comm_create": (c_int, [POINTER(c_void_p), POINTER(UniqueId), c_int, c_int, POINTER(Config)]),
+    "sol_comm_create_from_env": (c_int, [POINTER(c_void_p), POINTER(Config)]),
+    "sol_comm_split": (c_int, [c_void_p, c_int, c_int, POINTER(c_void_p), POINTER(Config)]),
+    "sol_comm_destroy": (c_int, [c_void_p]),
+    "sol_comm_abort": (c_int, [c_void_p]),
+    "sol_comm_query": (c_int, [c_void_p, POINTER(Info)]),
+    "sol_comm_async_error": (c_int, [c_void_p, POINTER(c_int)]),
+    "sol_redop_create_premul_sum": (c_int, [POINTER(c_int), c_void_p, c_int, c_int, c_void_p]),
+    "sol_redop_destroy": (c_int, [c_int, c_void_p]),
+    "sol_mem_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p)]),
+    "sol_mem_free": (c_int, [c_void_p, c_void_p]),
+    "sol_all_reduce": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_all_gather": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
+    "sol_reduce_scatter": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_reduce": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p]),
+    "sol_all_to_all": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
+    "sol_all_to_all_v": (
+        c_int,
+        [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p],
+    ),
+    "sol_gather": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_scatter": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_barrier": (c_int, [c_void_p, c_void_p]),
+    "sol_send": (c_int, [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_recv": (c_int, [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_group_start": (c_int, []),
+    "sol_group_end": (c_int, []),
+    "sol_explain": (c_int, [c_void_p, c_int, c_size_t, c_int, c_int, c_char_p, c_size_t]),
+    "sol_machine_info": (c_int, [c_char_p, c_size_t]),
+}
+for _name, (_result, _arguments) in _SIGNATURES.items():
+    _function = getattr(lib, _name)
+    _function.restype = _result
+    _function.argtypes = _arguments
+
+
+def failure(status: int, comm: int | None = None) -> Error:
+    """The exception for a status, with the text of the failure that just happened."""
+    text = lib.sol_last_error(comm) if comm else b""
+    text = text or lib.sol_last_error(None) or lib.sol_status_string(status)
+    kind = _ERRORS.get(status, Error)
+    return kind(text.decode(errors="replace"), status)
+
+
+def check(status: int, comm: int | None = None) -> None:
+    """Raise what a status stands for, if it is a failure."""
+    if status != 0:
+        raise failure(status, comm)
+
+
+def unique_id() -> bytes:
+    """An id for one new communicator, 128 bytes: made by one rank, carried to the others."""
+    made = UniqueId()
+    check(lib.sol_get_unique_id(byref(made)))
+    return bytes(made)
+
+
+def version() -> str:
+    """Version of the shared library, "0.1.0"."""
+    number = lib.sol_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def machine_info() -> dict[str, str]:
+    """What this machine offers: CPUs, GPUs, links, and which backends can be used."""
+    text = ctypes.create_string_buffer(16384)
+    check(lib.sol_machine_info(text, len(text)))
+    lines = text.value.decode(errors="replace").splitlines()
+    return dict(line.split(": ", 1) for line in lines if ": " in line)

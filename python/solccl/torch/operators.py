@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives as PyTorch operators: torch.ops.solccl.*, and functions for them.
+
+An operator's arguments are tensors and numbers, so a communicator is given by a
+number that is its for good (`_index_of`). Each operator has a fake kernel, so
+that torch.compile knows the shape of its result; none has an autograd formula.
+As with all collectives, compiled or not, all ranks call the same ones in the
+same order.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from .._communicator import OPS, Communicator
+
+_library = torch.library.Library("solccl", "DEF")
+_communicators: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
+
+
+def _of(index: int) -> Communicator:
+    comm = _communicators.get(index)
+    if comm is None:
+        raise ValueError("the communicator of this operator has been closed")
+    return comm
+
+
+def _index_of(comm: Communicator) -> int:
+    if comm._index < 0:
+        comm._index = len(_communicators) and max(_communicators) + 1
+        _communicators[comm._index] = comm
+    return comm._index
+
+
+def _define(schema: str, real: Any, fake: Any) -> None:
+    name = schema.split("(")[0]
+    _library.define(schema)
+    for key in ("CPU", "CUDA"):
+        _library.impl(name, real, key)
+    torch.library.register_fake(f"solccl::{name}", fake, lib=_library)
+
+
+def _all_reduce(x: torch.Tensor, op: int, comm: int) -> torch.Tensor:
+    x = x.contiguous()
+    return _of(comm).all_reduce(x, torch.empty_like(x), op)
+
+
+def _all_reduce_(x: torch.Tensor, op: int, comm: int) -> None:
+    _of(comm).all_reduce(x, x, op)
+
+
+def _all_gather(x: torch.Tensor, size: int, comm: int) -> torch.Tensor:
+    return _of(comm).all_gather(x.contiguous())
+
+
+def _reduce_scatter(x: torch.Tensor, op: int, size: int, comm: int) -> torch.Tensor:
+    return _of(comm).reduce_scatter(x.contiguous(), None, op)
+
+
+def _all_to_all(x: torch.Tensor, comm: int) -> torch.Tensor:
+    return _of(comm).all_to_all(x.contiguous())
+
+
+def _broadcast_(x: torch.Tensor, root: int, comm: int) -> None:
+    _of(comm).broadcast(x, root)
+
+
+def _like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+_define("all_reduce(Tensor x, int op, int comm) -> Tensor", _all_reduce, lambda x, op, comm: _like(x))
+_define("all_reduce_(Tensor(a!) x, int op, int comm) -> ()", _all_reduce_, lambda x, op, comm: None)
+_define(
+    "all_gather(Tensor x, int size, int comm) -> Tensor",
+    _all_gather,
+    lambda x, size, comm: x.new_empty((size, *x.shape)),
+)
+_define(
+    "reduce_scatter(Tensor x, int op, int size, int comm) -> Tensor",
+    _reduce_scatter,
+    lambda x, op, size, comm: x.new_empty((x.shape[0] // size, *x.shape[1:])),
+)
+_define("all_to_all(Tensor x, int comm) -> Tensor", _all_to_all, lambda x, comm: _like(x))
+_define("broadcast_(Tensor(a!) x, int root, int comm) -> ()", _broadcast_, lambda x, root, comm: None)
+
+
+def all_reduce(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
+    """The reduction of all ranks' `x` [...], as a new tensor [...] on every rank."""
+    return torch.ops.solccl.all_reduce(x, OPS[op], _index_of(comm))
+
+
+def all_reduce_(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
+    """The reduction of all ranks' `x` [...], contiguous, into `x`. Returns it."""
+    torch.ops.solccl.all_reduce_(x, OPS[op], _index_of(comm))
+    return x
+
+
+def all_gather(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
+    """Every rank's `x` [...], as a new tensor [size, ...] on every rank."""
+    return torch.ops.solccl.all_gather(x, comm.size, _index_of(comm))
+
+
+def reduce_scatter(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
+    """Block `rank` of the reduction of all ranks' `x` [size * n, ...]: a new tensor [n, ...]."""
+    return torch.ops.solccl.reduce_scatter(x, OPS[op], comm.size, _index_of(comm))
+
+
+def all_to_all(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
+    """Block p of rank r's `x` [size * n, ...] as block r of rank p's result, of equal shape."""
+    return torch.ops.solccl.all_to_all(x, _index_of(comm))
+
+
+def broadcast_(x: torch.Tensor, comm: Communicator, root: int = 0) -> torch.Tensor:
+    """Root's `x` [...], contiguous, into `x` on every rank. Returns it."""
+    torch.ops.solccl.broadcast_(x, root, _index_of(comm))
+    return x

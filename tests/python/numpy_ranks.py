@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of the tests of the Python package on CPU ranks; run.sh starts several.
+
+    solccl run -n 3 python3 numpy_ranks.py
+
+Expected values are NumPy's, of all ranks' contributions. Rank 0 prints the sum of cases.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import os
+import sys
+import threading
+import time
+import traceback
+
+import numpy as np
+
+import solccl
+
+COMM = solccl.Communicator.from_env(backend="cpu", timeout=30, name="tests")
+RANK, SIZE = COMM.rank, COMM.size
+
+
+def of(rank, shape=(4, 3), dtype=np.float32):
+    """What `rank` contributes: small integers, whose sums are exact."""
+    return np.random.default_rng(rank).integers(0, 5, shape).astype(dtype)
+
+
+def every(shape=(4, 3), dtype=np.float32):
+    return np.stack([of(r, shape, dtype) for r in range(SIZE)])
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        missing = [w for w in words if w not in str(error)]
+        assert not missing, f"{missing} not in: {error}"
+        return error
+    raise AssertionError(f"no {kind.__name__} was raised")
+
+
+def test_reductions():
+    for dtype in ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"):
+        x, all_ = of(RANK, dtype=dtype), every(dtype=dtype)
+        for op, want in (
+            ("sum", all_.sum(0)),
+            ("prod", all_.prod(0)),
+            ("min", all_.min(0)),
+            ("max", all_.max(0)),
+        ):
+            y = COMM.all_reduce(x, op=op)
+            assert y.dtype == x.dtype and (y == want.astype(dtype)).all(), (dtype, op)
+            z = COMM.reduce(x, root=SIZE - 1, op=op)
+            assert (z is None) == (RANK != SIZE - 1)
+            assert z is None or (z == want.astype(dtype)).all()
+    x = of(RANK, (2 * SIZE, 3))
+    y = COMM.reduce_scatter(x)
+    assert (y == every((2 * SIZE, 3)).sum(0)[2 * RANK : 2 * RANK + 2]).all()
+    same = x
+    assert COMM.all_reduce(x, x, op="avg") is same
+    assert np.allclose(x, every((2 * SIZE, 3)).mean(0))
+    op = COMM.premul_sum(RANK + 1, "float32")
+    got = COMM.all_reduce(of(RANK), op=op)
+    assert (got == sum((r + 1) * of(r) for r in range(SIZE))).all()
+    del op
+
+
+def test_copies():
+    x, all_ = of(RANK), every()
+    assert (COMM.all_gather(x) == all_).all()
+    out = np.zeros((SIZE, 4, 3), np.float32)
+    out[RANK] = x
+    COMM.all_gather(out[RANK], out)  # in place
+    assert (out == all_).all()
+    y = x.copy()
+    assert COMM.broadcast(y, 1) is y and (y == of(1)).all()
+    got = COMM.gather(x, root=1)
+    assert (got is None) if RANK != 1 else (got == all_).all()
+    whole = every().reshape(SIZE * 4, 3) if RANK == 0 else None
+    assert (COMM.scatter(whole, 0, None if RANK == 0 else np.empty((4, 3), np.float32)) == x).all()
+    x = np.arange(SIZE * 2) + 100 * RANK
+    assert COMM.all_to_all(x).tolist() == [100 * r + 2 * RANK + i for r in range(SIZE) for i in range(2)]
+    counts = [p + 1 for p in range(SIZE)]
+    out = np.empty(SIZE * (RANK + 1), x.dtype)
+    COMM.all_to_all_v(np.arange(sum(counts)) + 100 * RANK, counts, out, [RANK + 1] * SIZE)
+    begin = sum(counts[:RANK])
+    assert out.tolist() == [100 * r + begin + i for r in range(SIZE) for i in range(RANK + 1)]
+    COMM.barrier()
+
+
+def test_messages():
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    for n in (1, 2_000_000):
+        x, y = np.full(n, RANK, np.float64), np.empty(n)
+        with solccl.group():
+            COMM.send(x, right)
+            with solccl.group():
+                COMM.recv(y, left)
+        assert (y == left).all()
+    if RANK == 0:
+        COMM.send(np.ones(3), 1)
+    elif RANK == 1:
+        assert COMM.recv(np.zeros(3), 0).sum() == 3
+    y = np.zeros(3)
+    raises(KeyError, lambda: broken_group(y))
+    assert COMM.all_reduce(np.ones(3))[0] == SIZE and (y == 0).all()
+
+
+def broken_group(y):
+    with solccl.group():
+        COMM.all_reduce(np.ones(3), y)
+        raise KeyError("in the block: nothing of the group is done")
+
+
+def test_kinds_of_arrays():
+    plain = array.array("d", [RANK] * 4)
+    COMM.all_reduce(plain, plain)
+    assert plain[0] == sum(range(SIZE))
+    data = bytearray(b"abc" if RANK == 0 else b"xyz")
+    COMM.broadcast(data, 0)
+    assert data == b"abc"
+
+    class OnlyDlpack:
+        def __init__(self, x):
+            self.x = x
+
+        def __dlpack__(self, **options):
+            return self.x.__dlpack__()
+
+        def __dlpack_device__(self):
+            return self.x.__dlpack_device__()
+
+    x = np.full(5, RANK + 1.0)
+    out = np.zeros(5)
+    COMM.all_reduce(OnlyDlpack(x), out)
+    assert out[4] == SIZE * (SIZE + 1) / 2
+    raises(ValueError, lambda: COMM.all_reduce(np.ones((4, 4)).T[:2]), "contiguous")
+    raises(TypeError, lambda: COMM.all_reduce(np.ones(3, complex)), "complex128")
+    raises(TypeError, lambda: COMM.all_reduce(np.ones(3, ">f8")), "byte order")
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    raises(ValueError, lambda: COMM.all_reduce(frozen, frozen), "read-only")
+    raises(ValueError, lambda: COMM.all_reduce(np.ones(3), np.ones(4)), "elements")
+    raises(ValueError, lambda: COMM.reduce_scatter(np.ones(SIZE + 1)), "first dimension")
+    assert COMM.all_reduce(np.empty((0, 3))).shape == (0, 3)
+
+
+def test_communicators():
+    low = COMM.split(0 if RANK < 2 else None, -RANK)
+    assert (low is None) == (RANK >= 2)
+    if low is not None:
+        assert (low.rank, low.size) == (1 - RANK, 2)
+        assert low.all_reduce(np.ones(1))[0] == 2
+    id = COMM.broadcast(bytearray(solccl.unique_id()), 0)
+    other = solccl.Communicator.from_id(bytes(id), SIZE, RANK, "cpu")
+    assert other.all_reduce(np.ones(1))[0] == SIZE and "rank" in repr(other)
+    with other:
+        pass
+    other.close()
+    raises(ValueError, lambda: other.barrier(), "closed")
+
+    class Store:
+        """As torch.distributed's, over a communicator."""
+
+        def set(self, key, value):
+            self.value = value
+
+        def get(self, key):
+            return bytes(COMM.broadcast(bytearray(getattr(self, "value", bytes(128))), 0))
+
+    class Mpi:
+        rank, size = RANK, SIZE
+
+        def bcast(self, value, root):
+            return bytes(COMM.broadcast(bytearray(value or bytes(128)), root))
+
+    store = Store()
+    if RANK == 0:
+        made = solccl.Communicator.from_mpi(Mpi(), "cpu")
+    else:
+        made = solccl.Communicator.from_mpi(Mpi(), "cpu")
+    assert made.all_reduce(np.ones(1))[0] == SIZE
+    stored = solccl.Communicator.from_store(store, SIZE, RANK, "cpu")
+    assert stored.all_reduce(np.ones(1))[0] == SIZE
+    assert "all_reduce" in COMM.explain("all_reduce", 1000, "bfloat16") or COMM.explain("all_reduce", 1000)
+    assert "CPU" in " ".join([*solccl.machine_info(), *solccl.machine_info().values()]).upper()
+
+
+def test_symmetric_memory():
+    x = COMM.empty((1000, 3), np.float32)
+    assert x.shape == (1000, 3) and x.dtype == np.float32 and not x.any()
+    x[:] = RANK + 1
+    part = COMM.all_reduce(x, x)[10:20]
+    del x
+    gc.collect()
+    assert (part == SIZE * (SIZE + 1) / 2).all()  # a view keeps the memory
+    comm = COMM.split(0)
+    y = comm.empty(10, "int64")
+    comm.close()
+    y += 5  # the memory outlives the communicator's close
+    assert y.sum() == 50
+    raises(ValueError, lambda: comm.barrier(), "closed")
+    del y, part
+
+
+def test_garbage():
+    """Ranks collect at different times; nobody waits."""
+    begin = time.monotonic()
+    for i in range(10):
+        comm = COMM.split(0)
+        assert comm.all_reduce(np.ones(1))[0] == SIZE
+        if i % SIZE == RANK:
+            del comm
+            gc.collect()
+        COMM.barrier()
+    assert time.monotonic() - begin < 20
+
+
+def test_fork():
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            raises(solccl.StateError, lambda: COMM.barrier(), "fork")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert COMM.all_reduce(np.ones(1))[0] == SIZE
+
+
+def test_errors():
+    error = raises(solccl.ArgumentError, lambda: COMM.broadcast(np.ones(3), 99), "root is 99")
+    assert isinstance(error, ValueError) and error.status == -1
+    raises(ValueError, lambda: COMM.all_reduce(np.ones(3), op="xor"), "xor")
+    comm = COMM.split(0)
+    mismatch = RANK == 0
+
+    def different():
+        comm.all_reduce(np.ones(3 if mismatch else 4))
+
+    raises(solccl.Error, different, "all_reduce")
+    raises(solccl.Error, lambda: comm.barrier())
+    raises(solccl.Error, lambda: comm.raise_async_error())
+    comm = COMM.split(0)
+    if RANK == 0:
+        threading.Timer(0.2, comm.abort).start()
+        raises(solccl.AbortedError, lambda: comm.recv(np.ones(1), 1))
+    else:
+        raises(solccl.AbortedError, lambda: comm.recv(np.ones(1), 0))
+    late = COMM.split(0, 0)
+    del late
+
+
+CASES = [v for k, v in sorted(globals().items()) if k.startswith("test_")]
+failed = 0
+for case in CASES:
+    try:
+        case()
+        ok = 1
+    except Exception:
+        traceback.print_exc()
+        ok = 0
+    everyone = int(COMM.all_reduce(np.array([ok]), op="min")[0]) if ok else 0
+    if RANK == 0:
+        print("ok      " if everyone else "FAILED  ", case.__name__[5:], flush=True)
+    failed += 1 - everyone
+    if not ok:
+        os._exit(1)
+if RANK == 0:
+    print(f"{len(CASES) - failed} passed, {failed} failed")
+sys.exit(failed > 0)

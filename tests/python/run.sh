@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh BUILD [numpy|torch|wheel]...: the Python package over the libraries of BUILD: with NumPy on CPU
+# ranks, the backend of torch.distributed against Gloo, and the wheel in an environment that is empty
+# but for NumPy. A part whose packages are not there is skipped; TORCH_PYTHON names a Python that has
+# PyTorch. Prints the sum of cases.
+set -u
+cd "$(dirname "$0")/../.."
+build=$(cd "$1" && pwd)
+shift
+parts=${*:-numpy torch wheel}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+export SOLCCL_TIMEOUT_MS=60000 PYTHONPATH=$PWD/python PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
+
+# The first Python that can import all modules named.
+python_with() {
+    local candidate
+    for candidate in ${TORCH_PYTHON:+"$TORCH_PYTHON"} python3 /usr/bin/python3; do
+        if "$candidate" -c "import $1" >/dev/null 2>&1; then
+            echo "$candidate"
+            return 0
+        fi
+    done
+    echo "   (no Python has $1: skipped)" >&2
+    return 1
+}
+add() { # add LOG CODE: shows it; its last sum counts, or a failure
+    local p f
+    cat "$1"
+    read -r p f < <(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed.*/\1 \2/p' "$1" | tail -n 1)
+    passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0}))
+    if [ "$2" -ne 0 ] && [ "${f:-0}" -eq 0 ]; then
+        failed=$((failed + 1))
+        echo "FAILED: status $2"
+    fi
+}
+check() { # check NAME COMMAND...
+    if "${@:2}" >"$work/log" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok       $1"
+    else
+        failed=$((failed + 1))
+        echo "FAILED   $1"
+        tail -n 20 "$work/log"
+    fi
+}
+part() { case " $parts " in *" $1 "*) return 0 ;; esac; return 1; }
+
+if part numpy; then
+    if python=$(python_with numpy); then
+        for n in 2 3; do
+            echo "== numpy, $n ranks"
+            SOLCCL_LIBRARY=$build/libsolccl.so timeout 120 "$build/bin/solccl" run -n $n \
+                "$python" tests/python/numpy_ranks.py >"$work/out" 2>&1
+            code=$?
+            grep -v ' warn: ' "$work/out" >"$work/shown"
+            add "$work/shown" $code
+        done
+    else
+        skipped=$((skipped + 1))
+    fi
+fi
+if part torch; then
+    if python=$(python_with torch,numpy); then
+        echo "== torch, 3 ranks"
+        SOLCCL_LIBRARY=$build/libsolccl.so timeout 300 "$build/bin/solccl" run -n 3 \
+            "$python" -W ignore tests/python/torch_ranks.py "$work" >"$work/out" 2>&1
+        add "$work/out" $?
+    else
+        skipped=$((skipped + 1))
+    fi
+fi
+if part wheel; then
+    if python=$(python_with numpy,ensurepip); then
+        echo "== wheel"
+        unset PYTHONPATH
+        check "it is packed" "$python" python/build_wheel.py "$build" "$work/wheel"
+        sum=$(cat "$work"/wheel/*.whl | sha256sum)
+        check "an environment" "$python" -m venv "$work/env"
+        check "pip install" "$work/env/bin/pip" install --no-index --no-deps --quiet "$work"/wheel/solccl-*.whl
+        # (NumPy is where this Python has it, which need not be the system's)
+        numpy=$("$python" -c 'import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))')
+        check "the example" env PYTHONPATH="$numpy" "$build/bin/solccl" run -n 2 "$work/env/bin/python" examples/python/all_reduce.py
+        check "what it is" "$work/env/bin/python" -m solccl
+        if [ -e "$build/libsolccl-nccl.so" ]; then
+            check "where the drop-in is" test -f "$("$work/env/bin/python" -m solccl nccl)"
+        fi
+        "$python" python/build_wheel.py "$build" "$work/wheel" >/dev/null
+        check "the same bytes again" test "$sum" = "$(cat "$work"/wheel/*.whl | sha256sum)"
+    else
+        skipped=$((skipped + 1))
+    fi
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ] || exit 1
+[ $passed -gt 0 ] || exit 77

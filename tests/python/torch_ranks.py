@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of the tests of solccl.torch against Gloo (CPU) or NCCL (GPUs); run.sh starts several.
+
+    solccl run -n 3 python3 torch_ranks.py FOLDER [cuda]
+
+Expected values come from the other backend, in the same process. Rank 0 prints the sum of cases.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import traceback
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import solccl
+import solccl.torch as sol
+
+RANK, SIZE = int(os.environ["SOLCCL_RANK"]), int(os.environ["SOLCCL_SIZE"])
+CUDA = len(sys.argv) > 2 and sys.argv[2] == "cuda"
+DEVICE = torch.device("cuda", RANK) if CUDA else torch.device("cpu")
+if CUDA:
+    torch.cuda.set_device(DEVICE)
+else:
+    torch.set_num_threads(1)
+
+dist.init_process_group(
+    "cpu:solccl,cuda:solccl",
+    init_method=f"file://{sys.argv[1]}/rendezvous",
+    rank=RANK,
+    world_size=SIZE,
+    timeout=timedelta(seconds=60),
+)
+OTHER = dist.new_group(backend="nccl" if CUDA else "gloo")
+OURS = dist.group.WORLD
+
+
+def fill(shape, dtype=torch.float32, seed=0):
+    """Small integers: sums are exact in every type, so that backends agree to the bit."""
+    generator = torch.Generator().manual_seed(100 * seed + RANK)
+    x = torch.randint(0, 4, shape if isinstance(shape, tuple) else (shape,), generator=generator)
+    return x.to(dtype).to(DEVICE)
+
+
+def same(x, y, tolerance=0.0):
+    if tolerance:
+        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
+    else:
+        assert torch.equal(x, y), f"{x} is not {y}"
+
+
+def both(call, *tensors):
+    """`call(group, *copies)` on each backend; both results."""
+    results = []
+    for group in (OURS, OTHER):
+        copies = [t.clone() for t in tensors]
+        results.append(call(group, *copies))
+    return results
+
+
+def test_all_reduce():
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.bfloat16,
+                  torch.float16):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT):
+            x = fill((5, 7), dtype)
+
+            def call(group, x, op=op):
+                dist.all_reduce(x, op, group=group)
+                return x
+
+            same(*both(call, x))
+    x = fill(9)
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    y = fill(9)
+    dist.all_reduce(y, group=OTHER)
+    same(x, y / SIZE, 1e-6)
+    x = fill((6, 8)).t()  # not contiguous
+    y = x.contiguous()
+    dist.all_reduce(x)
+    dist.all_reduce(y, group=OTHER)
+    same(x, y)
+    flag = torch.tensor([RANK == 1, False, True], device=DEVICE)
+    dist.all_reduce(flag)
+    assert flag.tolist() == [SIZE > 1, False, True]
+    for asynchronous in (True, False):
+        for n in (3, 200_000):
+            x = fill(n)
+            work = dist.all_reduce(x, async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+            y = fill(n)
+            dist.all_reduce(y, group=OTHER)
+            same(x, y)
+
+
+def test_copies():
+    for dtype in (torch.float32, torch.int16, torch.bool, torch.complex64, torch.bfloat16):
+        x = fill((4, 3), dtype)
+        gathered = [torch.empty_like(x) for _ in range(SIZE)]
+        dist.all_gather(gathered, x)
+        out = torch.empty((SIZE * 4, 3), dtype=dtype, device=DEVICE)
+        dist.all_gather_into_tensor(out, x)
+        for r in range(SIZE):
+            generator = torch.Generator().manual_seed(r)
+            want = torch.randint(0, 4, (4, 3), generator=generator).to(dtype).to(DEVICE)
+            same(gathered[r], want)
+            same(out[4 * r : 4 * r + 4], want)
+        y = x.clone()
+        dist.broadcast(y, SIZE - 1)
+        same(y, gathered[SIZE - 1])
+        outs = [torch.empty_like(x) for _ in range(SIZE)] if RANK == 1 else None
+        dist.gather(x, outs, dst=1)
+        if RANK == 1:
+            for a, b in zip(outs, gathered):
+                same(a, b)
+        z = torch.empty_like(x)
+        dist.scatter(z, [g.clone() for g in gathered] if RANK == 0 else None, src=0)
+        same(z, gathered[RANK])
+    uneven = [torch.zeros(r + 1, device=DEVICE) for r in range(SIZE)]
+    dist.all_gather(uneven, torch.full((RANK + 1,), float(RANK), device=DEVICE))
+    assert [u.tolist() for u in uneven] == [[float(r)] * (r + 1) for r in range(SIZE)]
+
+
+def test_reduce_scatter():
+    x = fill((SIZE * 3, 2))
+    total = x.clone()
+    dist.all_reduce(total, group=OTHER)
+    out = torch.empty((3, 2), device=DEVICE)
+    dist.reduce_scatter_tensor(out, x)
+    same(out, total[3 * RANK : 3 * RANK + 3])
+    out.zero_()
+    dist.reduce_scatter(out, list(x.chunk(SIZE)))
+    same(out, total[3 * RANK : 3 * RANK + 3])
+    y = fill(11)
+
+    def call(group, y):
+        dist.reduce(y, 1, group=group)
+        return y if RANK == 1 else torch.zeros(1)
+
+    same(*both(call, y))
+
+
+def test_all_to_all():
+    x = torch.arange(SIZE * 2, device=DEVICE) + 100 * RANK
+    out = torch.empty_like(x)
+    dist.all_to_all_single(out, x)
+    assert out.tolist() == [100 * r + 2 * RANK + i for r in range(SIZE) for i in range(2)]
+    splits = [p + 1 for p in range(SIZE)]  # p + 1 rows go to rank p
+    x = torch.arange(sum(splits) * 2, device=DEVICE).view(-1, 2) + 100 * RANK
+    out = torch.empty((SIZE * (RANK + 1), 2), dtype=x.dtype, device=DEVICE)
+    dist.all_to_all_single(out, x, [RANK + 1] * SIZE, splits)
+    begin = sum(splits[:RANK])
+    assert out[:, 0].tolist() == [100 * r + 2 * (begin + i) for r in range(SIZE) for i in range(RANK + 1)]
+    outs = [torch.empty(RANK + 1, device=DEVICE) for _ in range(SIZE)]
+    dist.all_to_all(outs, [torch.full((p + 1,), 10.0 * RANK + p, device=DEVICE) for p in range(SIZE)])
+    assert [o.tolist() for o in outs] == [[10.0 * r + RANK] * (RANK + 1) for r in range(SIZE)]
+
+
+def test_point_to_point():
+    """Everybody sends to the right first, then receives from the left: large ones too."""
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    for n in (1, 3_000_000):
+        x, y = torch.full((n,), float(RANK), device=DEVICE), torch.empty(n, device=DEVICE)
+        works = [dist.isend(x, right), dist.irecv(y, left)]
+        for work in works:
+            work.wait()
+        assert y[0].item() == left and y[-1].item() == left
+        y.zero_()
+        operations = [dist.P2POp(dist.isend, x, right), dist.P2POp(dist.irecv, y, left)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        assert y[n // 2].item() == left
+    if RANK == 0:
+        dist.send(torch.ones(3, device=DEVICE), 1)
+    elif RANK == 1:
+        y = torch.zeros(3, device=DEVICE)
+        dist.recv(y, 0)
+        assert y.sum().item() == 3
+
+
+def test_objects_and_barrier():
+    objects = [None] * SIZE
+    dist.all_gather_object(objects, {"rank": RANK, "text": "x" * RANK})
+    assert objects == [{"rank": r, "text": "x" * r} for r in range(SIZE)]
+    several = [RANK, "from rank 0"] if RANK == 0 else [None, None]
+    dist.broadcast_object_list(several, src=0)
+    assert several == [0, "from rank 0"]
+    dist.barrier()
+
+
+def test_groups():
+    """Overlapping groups, made at different times."""
+    first = dist.new_group([0, 1], backend="cpu:solccl,cuda:solccl")
+    x = torch.ones(4, device=DEVICE)
+    if RANK < 2:
+        dist.all_reduce(x, group=first)
+        assert x[0].item() == 2
+    second = dist.new_group([SIZE - 1, 0], backend="cpu:solccl,cuda:solccl")
+    if RANK in (0, SIZE - 1):
+        x = torch.ones(4, device=DEVICE)
+        dist.all_reduce(x, group=second)
+        assert x[0].item() == 2
+    if RANK == 0:
+        dist.all_reduce(x, group=second)
+        dist.all_reduce(x, group=first)
+    elif RANK < 2:
+        x = torch.ones(4, device=DEVICE)
+        if RANK == SIZE - 1:
+            dist.all_reduce(x, group=second)
+        dist.all_reduce(x, group=first)
+    elif RANK == SIZE - 1:
+        dist.all_reduce(torch.ones(4, device=DEVICE), group=second)
+
+
+def test_functional():
+    import torch.distributed._functional_collectives as functional
+
+    x = fill((SIZE * 2, 3))
+    ours = functional.all_reduce(x, "sum", OURS)
+    same(ours + 0, functional.all_reduce(x, "sum", OTHER) + 0)
+    same(
+        functional.all_gather_tensor(x, 0, OURS) + 0,
+        functional.all_gather_tensor(x, 0, OTHER) + 0,
+    )
+    total = x.clone()
+    dist.all_reduce(total, group=OTHER)
+    same(functional.reduce_scatter_tensor(x, "sum", 0, OURS) + 0, total[2 * RANK : 2 * RANK + 2])
+    y = functional.all_to_all_single(x, None, None, OURS) + 0
+    z = torch.empty_like(x)
+    dist.all_to_all_single(z, x)
+    same(y, z)
+
+
+class Block(nn.Module):
+    """One layer of a transformer."""
+
+    def __init__(self, width=32, heads=4):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        y = self.norm(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+def train(model, steps=3):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(1000 * step + RANK)
+        x = torch.randn(2, 6, 32, generator=generator).to(DEVICE)
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def make_model():
+    torch.manual_seed(7)
+    return nn.Sequential(Block(), Block()).to(DEVICE)
+
+
+def test_ddp():
+    from torch.nn.parallel import DistributedDataParallel
+
+    losses = []
+    for group in (OURS, OTHER):
+        losses.append(train(DistributedDataParallel(make_model(), process_group=group)))
+    same(*losses, tolerance=1e-5)
+
+
+def test_fsdp2():
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    losses = []
+    for group in (OURS, OTHER):
+        mesh = DeviceMesh.from_group(group, DEVICE.type)
+        model = make_model()
+        for block in model:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        losses.append(train(model))
+    same(*losses, tolerance=1e-5)
+
+
+def test_tensor_parallel():
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(16, 24 * SIZE), nn.ReLU(), nn.Linear(24 * SIZE, 16)).to(DEVICE)
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    want = model(x)
+    mesh = DeviceMesh.from_group(OURS, DEVICE.type)
+    split = parallelize_module(copy.deepcopy(model), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    got = split(x)
+    same(got, want, 1e-5)
+    got.sum().backward()
+    want.sum().backward()
+    full = split[0].weight.grad.full_tensor()
+    same(full, model[0].weight.grad, 1e-5)
+
+
+def test_operators():
+    comm = solccl.Communicator.from_store(dist.distributed_c10d._get_default_store(), SIZE, RANK, DEVICE.type,
+                                          key="operators")
+    x = fill((SIZE * 2, 3))
+    total = x.clone()
+    dist.all_reduce(total, group=OTHER)
+
+    def model(x):
+        y = sol.all_reduce(x * 1, comm)
+        return y + 1, sol.all_gather(x, comm), sol.reduce_scatter(x, comm), sol.all_to_all(x, comm)
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for run in (model, compiled, compiled):
+        y, gathered, scattered, exchanged = run(x)
+        same(y, total + 1)
+        assert gathered.shape == (SIZE, SIZE * 2, 3) and torch.equal(gathered[RANK], x)
+        same(scattered, total[2 * RANK : 2 * RANK + 2])
+        assert exchanged.shape == x.shape
+
+    def in_place(x):
+        y = x * 2
+        sol.all_reduce_(y, comm, "max")
+        return y
+
+    same(torch.compile(in_place, fullgraph=True, backend="aot_eager")(x), in_place(x))
+    torch.library.opcheck(torch.ops.solccl.all_reduce.default, (torch.ones(2, device=DEVICE), 0, comm._index),
+                          test_utils=("test_schema", "test_faketensor"))
+    comm.close()
+
+
+def test_errors():
+    try:
+        dist.all_reduce(fill(3), dist.ReduceOp.BAND)
+        raise AssertionError("not refused")
+    except ValueError as error:
+        assert "BAND" in str(error)
+    x = fill(3)  # the group is as good as before
+    dist.all_reduce(x)
+
+
+CASES = [v for k, v in sorted(globals().items()) if k.startswith("test_")]
+failed = 0
+for case in CASES:
+    try:
+        case()
+        ok = 1
+    except Exception:
+        traceback.print_exc()
+        ok = 0
+    everyone = torch.tensor([ok])
+    try:
+        dist.all_reduce(everyone, dist.ReduceOp.MIN)
+    except Exception:
+        traceback.print_exc()
+        everyone[0] = 0
+    if RANK == 0:
+        print("ok      " if everyone.item() else "FAILED  ", case.__name__[5:], flush=True)
+    failed += 1 - int(everyone.item())
+    if not ok:
+        os._exit(1)
+if RANK == 0:
+    print(f"{len(CASES) - failed} passed, {failed} failed")
+dist.destroy_process_group()
+sys.exit(failed > 0)
