@@ -69,14 +69,10 @@ int main(int argc, char **argv)
                                   sol_pair_push_kernel<1, false, false>},
                                  {2, false, sol_pair_reduce_kernel<SOL_BFLOAT16, 2, false, false>,
                                   sol_pair_push_kernel<2, false, false>},
-                                 {4, false, sol_pair_reduce_kernel<SOL_BFLOAT16, 4, false, false>,
-                                  sol_pair_push_kernel<4, false, false>},
                                  {1, true, sol_pair_reduce_kernel<SOL_BFLOAT16, 1, false, true>,
                                   sol_pair_push_kernel<1, false, true>},
                                  {2, true, sol_pair_reduce_kernel<SOL_BFLOAT16, 2, false, true>,
-                                  sol_pair_push_kernel<2, false, true>},
-                                 {4, true, sol_pair_reduce_kernel<SOL_BFLOAT16, 4, false, true>,
-                                  sol_pair_push_kernel<4, false, true>}};
+                                  sol_pair_push_kernel<2, false, true>}};
     for (int op = 0; op < 2; op++)
         for (size_t bytes = least; bytes <= most && bytes <= slot; bytes *= 2) {
             for (int i = 0; i < 2; i++) {

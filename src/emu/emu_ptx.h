@@ -15,7 +15,8 @@
 
 #include <stdint.h>
 
-#define SOL_GPU_FN static inline __attribute__((unused))
+/* Inlined, as on the GPU: a barrier is known by the calls that lead to it. */
+#define SOL_GPU_FN static inline __attribute__((unused, always_inline))
 #define SOL_GPU_RARE static
 
 /* One variable a CTA. */
@@ -170,6 +171,14 @@ SOL_GPU_FN int sol_opaque(int x)
     return x;
 }
 SOL_GPU_FN const char *sol_opaque(const char *x)
+{
+    return x;
+}
+SOL_GPU_FN char *sol_opaque(char *x)
+{
+    return x;
+}
+SOL_GPU_FN uint32_t sol_opaque(uint32_t x)
 {
     return x;
 }

@@ -3,7 +3,7 @@
  * gpu_epoch.h: why two buffers are enough, and no barrier is needed.
  *
  * Every collective of a communicator has an epoch e, counted in each rank's
- * device memory (sol_gpu_state.ticks), and uses the slots of parity e mod 2 in
+ * device memory (sol_gpu_state.epochs), and uses the slots of parity e mod 2 in
  * every staging. The rule that all collectives keep:
  *
  *   (R) In epoch e every rank sends every peer at least one word or token, and
@@ -28,14 +28,20 @@
  * token - epoch >= 0 in 64-bit arithmetic, so they need neither parity nor
  * reset.
  *
- * Counting. The device counts ticks, SOL_GPU_TICKS of them a collective; the
- * epoch is ticks / SOL_GPU_TICKS. A CTA reads the ticks once, beside its input,
- * and later adds its share without waiting for an answer: CTA 0 of a grid of C
- * adds SOL_GPU_TICKS - (C - 1), every other one adds 1. While a CTA has not added
- * its own share the sum is short of the next epoch, so it reads the right one
- * however many others have gone before. CTAs that were not launched have nothing
- * to fall behind with. 64 bits last for 2^56 collectives: at one a microsecond,
- * 2,000 years.
+ * Counting. The device holds the epoch SOL_GPU_EPOCHS times, once for every CTA
+ * that a grid can have. CTA b of a grid of C reads the b-th beside its input and
+ * later, after a barrier, stores the next epoch into the b-th, (b+C)-th, (b+2C)-th
+ * ...: so every one is stored by one CTA, which is the only one to read it in
+ * this kernel, and those of CTAs that were not launched do not fall behind. Plain
+ * loads and stores, ordered by the ends of kernels. (One counter to which all
+ * CTAs add costs 0.08 us more: a load of what was last changed by an atomic is
+ * slow.) 64 bits never wrap.
+ *
+ * Failure. A rank that gives up in epoch e has not had every peer's word, so (R)
+ * does not hold for it and its next push could meet a slot that a peer has not
+ * read. Therefore whoever gives up writes `dead` beside every epoch before its
+ * kernel ends, and a kernel that finds it pushes nothing and returns. Peers see
+ * the abort word that it sets too, or their own timeouts: never wrong data.
  *
  * Messages larger than a slot and point-to-point messages have no such rule:
  * they go through lanes with credits (gpu_lanes.h).

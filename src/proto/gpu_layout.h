@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #define SOL_GPU_MAX_RANKS 8
-/* These four are smaller in the emulator, so that small messages reach every boundary. */
+/* These are smaller in the emulator, so that small messages reach every boundary. */
 #ifndef SOL_GPU_LANES
 #define SOL_GPU_LANES 64 /* most channels of one direction of a pair */
 #endif
@@ -37,14 +37,20 @@
 #define SOL_GPU_SLOT_MIN 65536
 #endif
 #ifndef SOL_GPU_SLOT_STEP
-#define SOL_GPU_SLOT_STEP 4096 /* slots are multiples of it */
+#define SOL_GPU_SLOT_STEP 65536 /* slots are multiples of it */
+#endif
+#ifndef SOL_GPU_SLOT_WORTH
+#define SOL_GPU_SLOT_WORTH (4u << 20) /* from here on several slots are faster than lanes */
 #endif
 #define SOL_GPU_LANE_SLOT (SOL_GPU_LANE_CHUNK + 128) /* a chunk with its header */
 #define SOL_GPU_LANE_DEPTH 4                         /* chunks of a lane in flight */
-#define SOL_GPU_TICKS 256 /* of an epoch: at least the CTAs of any grid */
+#define SOL_GPU_EPOCHS 256                           /* at least the CTAs of any grid */
 #define SOL_GPU_CONTROL_BYTES 65536
 #define SOL_GPU_PARITIES 2
-#define SOL_GPU_PARITY_DEFAULT (8u << 20) /* data bytes of one parity, all sources together */
+/* Data bytes of one parity, all sources together. Two ranks get enough for messages of 16 MiB,
+ * which a slot carries 1.2 times as fast as lanes do. */
+#define SOL_GPU_PARITY_DEFAULT (8u << 20)
+#define SOL_GPU_PARITY_PAIR (32u << 20)
 #define SOL_GPU_VECTOR 16
 
 /* Byte offsets into a staging memory; equal on all ranks. */
@@ -67,7 +73,7 @@ static inline struct sol_gpu_layout sol_gpu_layout_of(int nranks, uint64_t wante
 {
     struct sol_gpu_layout l;
     uint64_t lanes;
-    uint64_t parity = SOL_GPU_PARITY_DEFAULT;
+    uint64_t parity = nranks == 2 ? SOL_GPU_PARITY_PAIR : SOL_GPU_PARITY_DEFAULT;
     uint64_t n = (uint64_t)nranks;
     uint64_t p2p;
 
@@ -113,14 +119,21 @@ SOL_GPU_BOTH uint64_t sol_gpu_token_offset(int sender)
     return SOL_GPU_CONTROL_BYTES / 2 + (uint64_t)sender * 64;
 }
 
+/* What a CTA reads beside its input, as one vector; see gpu_epoch.h. */
+struct sol_gpu_epoch {
+    uint64_t epoch;
+    uint64_t dead; /* as sol_gpu_state.dead */
+};
+
 /* Protocol state of one rank, in its device memory. Only its own kernels touch it. */
 struct sol_gpu_state {
-    /* read by every CTA beside its input */
-    uint64_t ticks; /* SOL_GPU_TICKS for every collective; see gpu_epoch.h */
-    uint64_t dead;  /* not 0: a wait expired or was aborted; kernels give up in their first wait */
+    uint64_t
+        dead; /* not 0: a wait expired or was aborted; kernels launched from then on do nothing */
     uint32_t claimed; /* the one thread that writes the error record */
-    uint32_t reserved[11];
-    /* numbers of chunks, per peer and lane; see lanes.cuh */
+    uint32_t reserved[29];
+    struct sol_gpu_epoch
+        epochs[SOL_GPU_EPOCHS]; /* all equal between kernels; CTA b reads the b-th */
+    /* numbers of chunks, per peer and lane; see lane.cuh */
     uint64_t sent[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];
     uint64_t received[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];
 };

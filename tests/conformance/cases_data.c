@@ -519,6 +519,7 @@ const conf_case_t conf_cases_data[] = {
      .threads = {N(2), N(3), CONF_ALL}},
     {.name = "switches",
      .run = case_switches,
+     .staging_bytes = 1 << 20, /* little, so that there is a switch within small sizes */
      .ranks = {N(2), N(2) | N(3) | N(4) | N(8), CONF_MULTI},
      .threads = {0, N(2), CONF_MULTI}},
     {.name = "patterns",

@@ -79,6 +79,7 @@ typedef struct conf {
     unsigned delay_us;   /* before a call, sleep up to this long, now and then */
     unsigned calls;
     unsigned hashes;
+    size_t staging_bytes;     /* of communicators; 0: the default */
     bool stopped;             /* a call failed: nothing more is tried on this communicator */
     conf_buffer_t send, recv; /* kept between calls */
     void *symmetric[2];       /* send, recv */
@@ -117,11 +118,12 @@ void conf_random_call(conf_t *conf, conf_call_t *call, size_t largest);
 typedef struct conf_case {
     const char *name;
     void (*run)(conf_t *conf);
-    unsigned ranks[3];   /* by level: bit n: run with n ranks, as processes */
-    unsigned threads[3]; /* by level: the same, as threads */
-    unsigned alone;      /* 1: makes its own communicators, conf->comm is NULL */
-    uint64_t epoch;      /* SOLCCL_DEBUG_EPOCH, if not 0 */
-    int deadline_s;      /* 0: 120 */
+    unsigned ranks[3];    /* by level: bit n: run with n ranks, as processes */
+    unsigned threads[3];  /* by level: the same, as threads */
+    unsigned alone;       /* 1: makes its own communicators, conf->comm is NULL */
+    uint64_t epoch;       /* SOLCCL_DEBUG_EPOCH, if not 0 */
+    size_t staging_bytes; /* of the communicator; 0: the default */
+    int deadline_s;       /* 0: 120 */
 } conf_case_t;
 
 extern const conf_case_t conf_cases_data[], conf_cases_comm[],

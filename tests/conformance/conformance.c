@@ -38,6 +38,7 @@ bool conf_comm(conf_t *conf, sol_comm_t *comm, const sol_unique_id_t *id, int ra
 {
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
     config.backend = conf->device->backend;
+    config.staging_bytes = conf->staging_bytes;
     config.timeout_ms = 40000; /* before the case's deadline, so that the library can say why */
     *comm = NULL;
     if (!team_expect(conf->team, conf->rank, "sol_comm_create",
@@ -57,6 +58,7 @@ static void rank_main(team_t *team, int rank, void *arg)
                    .team = team,
                    .rank = rank,
                    .nranks = team->nranks,
+                   .staging_bytes = job->what->staging_bytes,
                    .doing = team->rank[rank].doing,
                    .random = team->seed,
                    .own_random = team->seed + 1000003u * (unsigned)(rank + 1)};

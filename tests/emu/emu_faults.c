@@ -66,7 +66,8 @@ static void wait_all(struct scene *s)
         cudaStreamSynchronize(s->ranks.stream[r]);
 }
 
-/* All ranks but `absent` must have given up, for `fault`. */
+/* All ranks but `absent` must have given up, for `fault`: at least the first to do so, whose record
+ * ends the waits of the others. */
 static void check_records(struct scene *s, int absent, uint32_t fault, bool all)
 {
     const char *why = NULL;
@@ -75,8 +76,9 @@ static void check_records(struct scene *s, int absent, uint32_t fault, bool all)
         const struct sol_gpu_error *e = s->ranks.comm[r].error;
         if (r == absent)
             continue;
-        told += e->fault != 0;
-        if (e->fault != 0 && (e->fault != fault || e->rank != r || e->sequence != 7))
+        told += e->fault == fault;
+        if (e->fault != 0 && ((e->fault != fault && e->fault != SOL_GPU_FAULT_ABORT) ||
+                              e->rank != r || e->sequence != 7))
             why = "a record is wrong";
         if (e->fault != 0 && (e->awaited < 0 || e->awaited >= s->ranks.n || e->awaited == r))
             why = "it does not say for whom it waited";
@@ -102,6 +104,28 @@ static const struct {
             {SOL_FUNC_ALL_GATHER, SOL_GPU_LANES_ALGO, 2, "all_gather lanes"},
             {SOL_FUNC_BARRIER, SOL_GPU_PUSH, 2, "barrier"}};
 
+/* Ranks that gave up launch all kinds of kernels: no byte of anybody's staging may change. */
+static void check_silence(struct scene *s)
+{
+    const size_t bytes = (size_t)s->ranks.comm[0].layout.total;
+    char *before[SOL_GPU_MAX_RANKS];
+    bool same = true;
+    for (int r = 0; r < s->ranks.n; r++) {
+        before[r] = malloc(bytes);
+        memcpy(before[r], s->ranks.comm[0].staging[r], bytes);
+    }
+    for (int r = 0; r < s->ranks.n; r++)
+        for (size_t i = 0; s->ranks.comm[r].error->fault && i < sizeof(ways) / sizeof(*ways); i++)
+            if (ways[i].ranks <= s->ranks.n)
+                launch(s, r, ways[i].func, ways[i].algorithm, 8);
+    wait_all(s);
+    for (int r = 0; r < s->ranks.n; r++) {
+        same = same && memcmp(before[r], s->ranks.comm[0].staging[r], bytes) == 0;
+        free(before[r]);
+    }
+    say(s, same && !emu_failed(), "a rank that had given up wrote into staging memory");
+}
+
 /* One rank never comes. The others give up; what they launch afterwards ends too. Rank 0 is the
  * root, and in lanes a rank may be done before it misses anybody. */
 static void test_absent(uint64_t seed, int n, int way)
@@ -122,6 +146,26 @@ static void test_absent(uint64_t seed, int n, int way)
         }
     wait_all(&s);
     check_records(&s, absent, SOL_GPU_FAULT_TIMEOUT, all);
+    check_silence(&s);
+}
+
+/* The first rank to lose patience ends the waits of all. */
+static void test_impatient(uint64_t seed, int way)
+{
+    static struct scene s;
+    snprintf(s.text, sizeof(s.text), "seed %#llx %s: the least patient rank ends it for all",
+             (unsigned long long)seed, ways[way].name);
+    if (!open_scene(&s, 3, seed))
+        return say(&s, false, "no scene");
+    s.ranks.comm[1].timeout_ns = 1000000000000u;
+    for (int r = 0; r < 2; r++)
+        launch(&s, r, ways[way].func, ways[way].algorithm, 7);
+    wait_all(&s);
+    const struct sol_gpu_error *first = s.ranks.comm[0].error, *second = s.ranks.comm[1].error;
+    say(&s,
+        !emu_failed() && first->fault == SOL_GPU_FAULT_TIMEOUT &&
+            second->fault == SOL_GPU_FAULT_ABORT && *(volatile uint32_t *)s.ranks.abort_word == 1,
+        "the others went on waiting");
 }
 
 /* The host ends the waits at some moment. */
@@ -187,6 +231,8 @@ int main(int argc, char **argv)
                 test_absent(seed, n, way);
                 test_abort(seed * 31, n, way);
             }
+        for (int way = 0; way < 3; way++) /* all_reduce: every rank waits for every other */
+            test_impatient(seed, way);
         test_mismatch(seed, 100, 200);
         test_mismatch(seed, 200, 100);
         test_mismatch(seed, 0, 16);

@@ -130,6 +130,44 @@ static void host_time(gpu_rank_t *g)
     TEAM_CHECK(g->team, g->rank, call - empty < 10);
 }
 
+/* A burst of all_reduces, rank 1's half a dozen milliseconds after rank 0's: milliseconds until
+ * this rank's is done. Late by the host, so that rank 0's kernels are there and poll. */
+static double late_burst(gpu_rank_t *g, float *x, size_t count, int calls, bool late)
+{
+    team_barrier(g->team);
+    if (late && g->rank == 1)
+        team_sleep_us(6000);
+    double begin = team_now();
+    for (int i = 0; i < calls; i++)
+        if (!CALL(g, sol_all_reduce(x, x, count, SOL_FLOAT32, SOL_MAX, g->comm, g->stream)))
+            return 0;
+    GPU_OK(g, cudaStreamSynchronize(g->stream));
+    return (team_now() - begin) * 1e3;
+}
+
+/* One rank's delay costs what it is, once: the others' long wait must not slow what comes after
+ * (looking for an abort was so slow for large grids that ranks kept each other waiting, 2 ms a
+ * call). */
+static void after_a_late_rank(gpu_rank_t *g)
+{
+    enum { CALLS = 60 };
+    for (size_t bytes = 1 << 16; bytes <= 1 << 24; bytes *= 4) {
+        float *x = gpu_alloc(g, bytes);
+        GPU_OK(g, cudaMemsetAsync(x, 0, bytes, g->stream));
+        late_burst(g, x, bytes / 4, CALLS, false);
+        double usual = late_burst(g, x, bytes / 4, CALLS, false), slowest = 0;
+        for (int i = 0; i < 5; i++) {
+            double took = late_burst(g, x, bytes / 4, CALLS, true);
+            slowest = took > slowest ? took : slowest;
+        }
+        if (g->rank == 1)
+            printf("  %zu bytes, %d calls: %.2f ms, after a wait of 6 ms %.2f ms\n", bytes, CALLS,
+                   usual, slowest);
+        TEAM_CHECK(g->team, g->rank, slowest < 6 + 2 * usual + 20);
+        gpu_free(g, x);
+    }
+}
+
 /* While a long kernel runs, communicators are made and destroyed: nothing waits for the device. */
 static void beside_a_busy_gpu(gpu_rank_t *g)
 {
@@ -162,6 +200,11 @@ const gpu_case_t gpu_cases_load[] = {
     {.name = "host-time", .run = host_time, .least = 2, .most = 2, .processes = true},
     {.name = "beside-a-busy-gpu",
      .run = beside_a_busy_gpu,
+     .least = 2,
+     .most = 2,
+     .processes = true},
+    {.name = "after-a-late-rank",
+     .run = after_a_late_rank,
      .least = 2,
      .most = 2,
      .processes = true},

@@ -264,7 +264,7 @@ static sol_status_t open_staging(sol_comm_t comm, struct sol_cuda *state, uint64
                       (size_t)comm->rank * sizeof(struct sol_cuda_board_rank) +
                       offsetof(struct sol_cuda_board_rank, error);
     gpu->error = (struct sol_gpu_error *)(void *)((char *)state->board_memory.device + error_at);
-    gpu->abort_word = (const volatile uint32_t *)state->board_memory.device; /* its first member */
+    gpu->abort_word = (volatile uint32_t *)state->board_memory.device; /* its first member */
     gpu->timeout_ns = comm->timeout_ns;
     gpu->rank = comm->rank;
     gpu->nranks = comm->nranks;

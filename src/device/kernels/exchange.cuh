@@ -189,6 +189,8 @@ __global__ void __launch_bounds__(SOL_EXCHANGE_THREADS, 1)
 {
     sol_await_predecessors();
     sol_admit_successor();
+    if (sol_link_dead(comm))
+        return;
     int cta = (int)blockIdx.x;
     for (int peer = 0; peer < comm.nranks; peer++) {
         int send = args.send_lanes[peer], recv = args.recv_lanes[peer];

@@ -39,7 +39,8 @@ static __global__ void __launch_bounds__(512)
 static __global__ void sol_init_counters_kernel(const __grid_constant__ struct sol_gpu_comm comm,
                                                 uint64_t epoch)
 {
-    comm.state->ticks = (epoch ? epoch : 1) * SOL_GPU_TICKS;
+    for (unsigned j = threadIdx.x; j < SOL_GPU_EPOCHS; j += blockDim.x)
+        comm.state->epochs[j].epoch = epoch ? epoch : 1;
 }
 
 #endif

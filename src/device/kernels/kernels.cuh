@@ -30,8 +30,12 @@ struct sol_kernel_key {
     bool spread; /* receivers get different blocks */
     bool exact;  /* all addresses and sizes are multiples of 16 */
     bool rooted, premul;
+    bool reduces; /* and does not only move */
+    bool loop;    /* a thread takes more than one turn */
 };
 
+struct sol_kernel
+sol_pair_for(const struct sol_kernel_key *key); /* where sol_kernel_pair says so */
 struct sol_kernel sol_one_shot_for(const struct sol_kernel_key *key);
 struct sol_kernel sol_two_shot_for(const struct sol_kernel_key *key);
 struct sol_kernel sol_lane_reduce_for(const struct sol_kernel_key *key);
@@ -45,6 +49,14 @@ static inline bool sol_kernel_hot(const struct sol_kernel_key *key)
         key->dtype == SOL_BFLOAT16 || key->dtype == SOL_FLOAT16 || key->dtype == SOL_FLOAT32;
     return type && key->exact && !key->rooted && !key->premul &&
            (key->redop == SOL_SUM || key->redop == SOL_AVG);
+}
+
+/* Two ranks, and nothing that pair.cuh leaves out? */
+static inline bool sol_kernel_pair(const struct sol_kernel_key *key)
+{
+    if (key->nranks != 2 || !key->exact)
+        return false;
+    return !key->reduces || (sol_kernel_hot(key) && key->redop == SOL_SUM);
 }
 
 /* Call X(dtype) for every type, as cases of a switch. */

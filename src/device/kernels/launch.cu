@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+static_assert(SOL_GPU_MAX_CTAS <= SOL_GPU_EPOCHS, "every CTA has its epoch");
+
 #define FUNC(f) (1u << SOL_FUNC_##f)
 #define MOVERS                                                                                     \
     (FUNC(ALL_GATHER) | FUNC(ALL_TO_ALL) | FUNC(BROADCAST) | FUNC(GATHER) | FUNC(SCATTER) |        \
@@ -22,11 +24,11 @@
 const struct sol_gpu_algorithm_info sol_gpu_algorithms[] = {
     {SOL_GPU_ONE_SHOT, "one_shot",
      "push everything to whoever needs it, reduce what arrives: one hop", REDUCERS, ALL_DTYPES, 1,
-     "2 ranks: up to a slot; more: small messages"},
+     "2 ranks: all sizes; more: small messages"},
     {SOL_GPU_TWO_SHOT, "two_shot", "reduce shares at their owners, push the results: two hops",
      FUNC(ALL_REDUCE), ALL_DTYPES, 3, "3 ranks and more, medium messages"},
     {SOL_GPU_PUSH, "push", "push blocks into peers' slots: one hop", MOVERS, ALL_DTYPES, 1,
-     "up to a slot"},
+     "up to a slot; 2 ranks: all sizes"},
     {SOL_GPU_LANES_ALGO, "lanes", "chunks through rings with credits",
      REDUCERS | (MOVERS & ~FUNC(BARRIER)) | FUNC(ALL_TO_ALL_V) | FUNC(SEND) | FUNC(RECV),
      ALL_DTYPES, 1, "beyond a slot; messages between pairs"}};
@@ -77,9 +79,11 @@ static struct sol_kernel_key key_of(const struct sol_gpu_comm *comm, const struc
     key.nranks = comm->nranks;
     key.vectors = op->vectors;
     key.spread = is_spread(op->func);
-    key.exact = is_exact(op->send, op->recv, block_bytes(op));
-    key.rooted = is_rooted(op->func);
+    key.exact = op->func != SOL_FUNC_BARRIER && is_exact(op->send, op->recv, block_bytes(op));
+    key.rooted = is_rooted(op->func) && is_reducer(op->func);
     key.premul = op->premul;
+    key.reduces = is_reducer(op->func);
+    key.loop = (uint64_t)op->ctas * op->threads * SOL_GPU_VECTOR < block_bytes(op);
     return key;
 }
 
@@ -104,26 +108,44 @@ static uint64_t one_shot_limit(int n)
     return n <= 2 ? UINT64_MAX : (uint64_t)432000 * n / ((uint64_t)(n - 1) * (n - 2));
 }
 
+/* With two ranks a message beyond a slot goes as several, one kernel each, if slots are worth it: a
+ * ring of chunks is 1.2 to 2.5 times as slow. What decides is the same on both ranks. */
+static bool in_segments(const struct sol_gpu_comm *comm)
+{
+    return comm->nranks == 2 && comm->layout.slot_bytes >= SOL_GPU_SLOT_WORTH;
+}
+
+/* Bytes of all segments but the last: nearly equal ones, whole tiles of every kernel. */
+static uint64_t segment_of(const struct sol_gpu_comm *comm, uint64_t bytes)
+{
+    const uint64_t slot = comm->layout.slot_bytes, grain = SOL_GPU_SLOT_STEP;
+    if (bytes <= slot)
+        return bytes ? bytes : 1;
+    const uint64_t count = (bytes + slot - 1) / slot;
+    const uint64_t even = ((bytes + count - 1) / count + grain - 1) / grain * grain;
+    return even < slot ? even : slot;
+}
+
 static int choose_algorithm(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
 {
     const uint64_t bytes = block_bytes(op), slot = comm->layout.slot_bytes;
     if (!is_reducer(op->func))
-        return bytes <= slot ? SOL_GPU_PUSH : SOL_GPU_LANES_ALGO;
+        return bytes <= slot || in_segments(comm) ? SOL_GPU_PUSH : SOL_GPU_LANES_ALGO;
     if (op->func == SOL_FUNC_ALL_REDUCE && bytes > one_shot_limit(comm->nranks))
         return share_bytes(bytes, comm->nranks) <= slot / 2 ? SOL_GPU_TWO_SHOT : SOL_GPU_LANES_ALGO;
-    return bytes <= slot ? SOL_GPU_ONE_SHOT : SOL_GPU_LANES_ALGO;
+    return bytes <= slot || in_segments(comm) ? SOL_GPU_ONE_SHOT : SOL_GPU_LANES_ALGO;
 }
 
-/* Threads of a CTA and vectors of a thread, by the bytes that a source sends: measured with two
- * ranks on H200 (bench/NOTES.md). Few warps with several vectors each win while latency counts,
- * many CTAs with one vector each once bandwidth does. */
+/* Threads of a CTA and vectors of a thread, by the bytes that a source sends: the fastest with
+ * dependent launch that two ranks on H200 showed (bench/NOTES.md), at most 16 CTAs to 64 KB. */
 struct shape {
     uint64_t bytes;
     int threads, vectors;
 };
-static const struct shape shapes[] = {{512, 32, 1},    {1024, 64, 1},       {2048, 128, 1},
-                                      {4096, 256, 1},  {16384, 128, 2},     {65536, 64, 4},
-                                      {524288, 64, 4}, {UINT64_MAX, 512, 1}};
+static const struct shape shapes[] = {{1024, 32, 1},       {2048, 64, 1},      {8192, 128, 1},
+                                      {16384, 64, 1},      {32768, 128, 1},    {65536, 256, 1},
+                                      {131072, 128, 1},    {1u << 20, 256, 1}, {6u << 20, 512, 1},
+                                      {UINT64_MAX, 512, 1}};
 
 static void choose_shape(const struct sol_gpu_comm *comm, uint64_t bytes, struct sol_gpu_op *op)
 {
@@ -142,6 +164,24 @@ static void choose_shape(const struct sol_gpu_comm *comm, uint64_t bytes, struct
         op->threads = threads;
 }
 
+/* Ranks that have a device to themselves may use an SM twice, as the launch bounds for two ranks
+ * say; those that share one get SMs of their own. */
+static int most_of_plan(const struct sol_gpu_comm *comm)
+{
+    return most_ctas(comm, comm->nranks == 2 && comm->ranks_here <= 1 ? 2 : 1);
+}
+
+/* The grid of a pair kernel. */
+static void plan_pair(const struct sol_gpu_comm *comm, struct sol_gpu_op *op, uint64_t bytes)
+{
+    const uint64_t tile = (uint64_t)op->threads * SOL_GPU_VECTOR, full = (bytes + tile - 1) / tile;
+    op->vectors = 1;
+    if (op->ctas == 0 || (uint64_t)op->ctas > full)
+        op->ctas = smaller(most_of_plan(comm), full);
+    if (op->ctas > most_of_plan(comm))
+        op->ctas = most_of_plan(comm);
+}
+
 void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
 {
     uint64_t bytes = block_bytes(op);
@@ -151,6 +191,12 @@ void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
         bytes = share_bytes(bytes, comm->nranks);
     choose_shape(comm, bytes, op);
     struct sol_kernel_key key = key_of(comm, op);
+    if (op->threads > 512)
+        op->threads = 512;
+    if (op->algorithm != SOL_GPU_LANES_ALGO && sol_kernel_pair(&key)) {
+        plan_pair(comm, op, bytes);
+        return;
+    }
     struct sol_kernel k = op->algorithm == SOL_GPU_ONE_SHOT   ? sol_one_shot_for(&key)
                           : op->algorithm == SOL_GPU_TWO_SHOT ? sol_two_shot_for(&key)
                           : op->algorithm == SOL_GPU_PUSH     ? sol_push_for(&key)
@@ -169,16 +215,15 @@ void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
     uint64_t full = (bytes + per_cta - 1) / per_cta;
     if (op->ctas == 0 || (uint64_t)op->ctas > full)
         op->ctas = smaller(SOL_GPU_MAX_CTAS, full ? full : 1);
-    /* twice on an SM, as their launch bounds say; but ranks that share a device get SMs of their
-     * own */
-    int most = most_ctas(comm, comm->nranks == 2 && comm->ranks_here <= 1 ? 2 : 1);
-    if (op->ctas > most)
-        op->ctas = most;
+    if (op->ctas > most_of_plan(comm))
+        op->ctas = most_of_plan(comm);
 }
 
 size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
 {
     size_t slot = comm->layout.slot_bytes;
+    if (in_segments(comm))
+        return SIZE_MAX;
     return op->algorithm == SOL_GPU_TWO_SHOT ? slot / 2 * comm->nranks : slot;
 }
 
@@ -277,14 +322,22 @@ static cudaError_t launch_one_shot(const struct sol_gpu_comm *comm, const struct
     args.first =
         n > 1 ? (const char *)op->send + sol_push_peer(comm->rank, n, 0) * args.stride : args.own;
     args.recv = (char *)op->recv;
-    args.bytes = (uint32_t)bytes;
     args.to = push_bits(comm, to);
     args.from = poll_bits(comm, from);
     args.receives = !key.rooted || comm->rank == op->root;
     args.redop = (uint8_t)op->redop & 0x7f;
     args.premul = op->premul;
-    return enqueue(comm, op, sol_one_shot_for(&key).function, &args, bytes, op->ctas, op->threads,
-                   stream);
+    struct sol_kernel k = sol_kernel_pair(&key) ? sol_pair_for(&key) : sol_one_shot_for(&key);
+    const uint64_t segment = segment_of(comm, bytes);
+    cudaError_t error = cudaSuccess;
+    for (uint64_t at = 0; at < bytes && error == cudaSuccess; at += segment) {
+        args.bytes = (uint32_t)(bytes - at < segment ? bytes - at : segment);
+        error = enqueue(comm, op, k.function, &args, bytes, op->ctas, op->threads, stream);
+        args.own += segment;
+        args.first += segment;
+        args.recv += segment;
+    }
+    return error;
 }
 
 static cudaError_t launch_two_shot(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
@@ -356,13 +409,24 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
         n > 1 ? (const char *)op->send + sol_push_peer(rank, n, 0) * args.send_stride : args.own;
     args.recv_first =
         n > 1 ? (char *)op->recv + sol_poll_peer(rank, 0) * args.recv_stride : args.own_to;
-    args.bytes = (uint32_t)bytes;
     args.to = push_bits(comm, to_ranks);
     args.from = poll_bits(comm, from_ranks);
     args.copy = own_copy(comm, op, bytes, &from, &to);
     args.reserved = 0;
-    return enqueue(comm, op, sol_push_for(&key).function, &args, bytes, op->ctas, op->threads,
-                   stream);
+    struct sol_kernel k = sol_kernel_pair(&key) ? sol_pair_for(&key) : sol_push_for(&key);
+    const uint64_t segment = segment_of(comm, bytes);
+    cudaError_t error = cudaSuccess;
+    uint64_t at = 0;
+    do { /* a barrier has no bytes */
+        args.bytes = (uint32_t)(bytes - at < segment ? bytes - at : segment);
+        error = enqueue(comm, op, k.function, &args, bytes, op->ctas, op->threads, stream);
+        args.own += segment;
+        args.own_to += segment;
+        args.first += segment;
+        args.recv_first += segment;
+        at += segment;
+    } while (at < bytes && error == cudaSuccess);
+    return error;
 }
 
 static cudaError_t launch_exchange(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
@@ -484,24 +548,44 @@ static cudaError_t load(const void *function)
     return e;
 }
 
+static cudaError_t load_pairs(void)
+{
+    const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
+    cudaError_t e = cudaSuccess;
+    for (int d = 0; d < 3; d++)
+        for (int bits = 0; bits < 8 && e == cudaSuccess; bits++) {
+            struct sol_kernel_key key = {};
+            key.dtype = dtypes[d];
+            key.nranks = 2;
+            key.exact = true;
+            key.vectors = 1;
+            key.spread = (bits & 1) != 0;
+            key.loop = (bits & 2) != 0;
+            key.reduces = (bits & 4) != 0;
+            e = load(sol_pair_for(&key).function);
+        }
+    return e;
+}
+
 cudaError_t sol_gpu_preload(void)
 {
     const int ranks[] = {2, 4, 8}, vectors[] = {1, 2, 4};
+    cudaError_t e = load_pairs();
     for (int d = 0; d < SOL_DTYPE_COUNT; d++)
         for (int r = 0; r < 3; r++)
             for (int v = 0; v < 3; v++)
                 for (int bits = 0; bits < 4; bits++) {
-                    struct sol_kernel_key key = {
-                        (sol_dtype_t)d,  SOL_SUM,         ranks[r], vectors[v],
-                        (bits & 1) != 0, (bits & 2) != 0, false,    false};
+                    struct sol_kernel_key key = {};
+                    key.dtype = (sol_dtype_t)d;
+                    key.nranks = ranks[r];
+                    key.vectors = vectors[v];
+                    key.spread = (bits & 1) != 0;
+                    key.exact = (bits & 2) != 0;
                     struct sol_kernel k[] = {sol_one_shot_for(&key), sol_two_shot_for(&key),
                                              sol_lane_reduce_for(&key), sol_push_for(&key),
                                              sol_exchange_for(&key)};
-                    for (int i = 0; i < 5; i++) {
-                        cudaError_t e = load(k[i].function);
-                        if (e != cudaSuccess)
-                            return e;
-                    }
+                    for (int i = 0; i < 5 && e == cudaSuccess; i++)
+                        e = load(k[i].function);
                 }
-    return cudaSuccess;
+    return e;
 }

@@ -5,15 +5,16 @@
  * The host side (backend/cuda) makes staging memory of equal layout on every
  * rank, maps it everywhere, fills a sol_gpu_comm, calls sol_gpu_init once on
  * every rank, lets all ranks meet, and from then on launches operations. A
- * launch enqueues exactly one kernel, allocates nothing, synchronises with
- * nothing and is legal in a stream capture. All state is on the device.
+ * launch enqueues one kernel (a large message of two ranks: one for each slot
+ * that it fills), allocates nothing, synchronises with nothing and is legal in
+ * a stream capture. All state is on the device.
  *
  * What the caller guarantees
  *  - All ranks launch the same operations in the same order, one after the
  *    other on each rank (one stream, or streams ordered by events), with equal
  *    func, dtype, redop, count, root and algorithm. ctas, threads and vectors
- *    may differ between ranks as long as the message fits one segment
- *    (sol_gpu_segment_bytes); above it they must be equal too.
+ *    may differ between ranks, except with lanes, where they follow from the
+ *    message.
  *  - Every launched CTA of every rank can be resident at once. The launch keeps
  *    within comm->max_ctas, which the host sets to SM count *
  *    SOL_GPU_CTAS_PER_SM / ranks on this device, the least of all ranks. Where
@@ -42,10 +43,10 @@ extern "C" {
 
 /* Passed by value to every kernel. Constant for the life of the communicator. */
 struct sol_gpu_comm {
-    char *staging[SOL_GPU_MAX_RANKS];    /* of each rank, as mapped here; [rank] is our own */
-    struct sol_gpu_state *state;         /* device memory of this rank, at least that size */
-    struct sol_gpu_error *error;         /* mapped host memory, as the device sees it */
-    const volatile uint32_t *abort_word; /* readable by the device; not 0 ends all waits */
+    char *staging[SOL_GPU_MAX_RANKS]; /* of each rank, as mapped here; [rank] is our own */
+    struct sol_gpu_state *state;      /* device memory of this rank, at least that size */
+    struct sol_gpu_error *error;      /* mapped host memory, as the device sees it */
+    volatile uint32_t *abort_word;    /* host memory; not 0 ends all waits, of all ranks */
     uint64_t timeout_ns;
     int rank, nranks;
     struct sol_gpu_layout layout; /* sol_gpu_layout_of(), equal on all ranks */
@@ -108,7 +109,7 @@ cudaError_t sol_gpu_init(const struct sol_gpu_comm *comm, uint64_t epoch, cudaSt
  * call and of comm's nranks, layout and max_ctas. */
 void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op);
 
-/* Bytes per source up to which one segment is enough, for the op's algorithm. */
+/* Bytes per source up to which the op's algorithm carries a message. */
 size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op);
 
 /* Enqueue. Calls sol_gpu_plan on a copy of `op`. */

@@ -97,6 +97,8 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2
             sol_load_own<EXACT, V>(own_at, args.bytes, place, own);
         if (!left)
             ticket = sol_take_ticket(comm);
+        if (!left && ticket.dead)
+            return;
         if (!hot) {
             uint64_t scalar =
                 tail.scalar_pointer ? sol_load_scalar<D>(tail.scalar_pointer) : tail.scalar;
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(V == 4 || OP < 0 || N == 8 ? 256 : 512, N == 2
         if (!left) {
             if (!hot)
                 sol_send_tokens(comm, ticket, ~args.to & ((1u << (n - 1)) - 1));
-            sol_leave_ticket(comm);
+            sol_leave_ticket(comm, ticket);
             left = true;
         }
         if (!hot && !args.receives)

@@ -74,6 +74,8 @@ __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2
             sol_load_own<EXACT, V>(args.own, args.bytes, place, own);
         if (!left)
             ticket = sol_take_ticket(comm);
+        if (!left && ticket.dead)
+            return;
         if (!EXACT) {
 #pragma unroll 1
             for (int k = 0; k < n; k++) { /* the last is this rank itself */
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2
         if (!left) {
             if (args.to != all)
                 sol_send_tokens(comm, ticket, all & ~args.to);
-            sol_leave_ticket(comm);
+            sol_leave_ticket(comm, ticket);
             left = true;
         }
         if (args.copy)
@@ -113,8 +115,10 @@ __global__ void __launch_bounds__(V == 4 || !EXACT || N == 8 ? 256 : 512, N == 2
     }
     if (!left) { /* barrier */
         ticket = sol_take_ticket(comm);
+        if (ticket.dead)
+            return;
         sol_send_tokens(comm, ticket, all);
-        sol_leave_ticket(comm);
+        sol_leave_ticket(comm, ticket);
     }
     if (args.from != all)
         sol_await_tokens(comm, ticket, all & ~args.from, tail.story);

@@ -66,6 +66,8 @@ __global__ void __launch_bounds__(256, 1)
         }
         if (!left)
             ticket = sol_take_ticket(comm);
+        if (!left && ticket.dead)
+            return;
         if (hot) {
 #pragma unroll
             for (int k = 0; k < N - 1; k++)
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(256, 1)
             }
         }
         if (!left) {
-            sol_leave_ticket(comm);
+            sol_leave_ticket(comm, ticket);
             left = true;
         }
         if (!sol_receive<N, 1, true>(comm, ticket, rank, n, 0, args.share, place, tail.story, in))

@@ -12,26 +12,35 @@
 struct sol_ticket {
     uint64_t epoch;
     uint32_t shift; /* bytes to this epoch's parity */
+    bool dead;      /* the communicator has failed: push nothing, return */
 };
 
 /*
  * One load. Write it after those of the input: what is computed from it then waits for no more than
- * they do. Strong, because other CTAs add to the ticks meanwhile. Whether the communicator is dead
- * is not asked here: a kernel on a dead one finds out in its first wait.
+ * they do.
  */
-SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_link &comm)
+SOL_GPU_FN struct sol_ticket sol_take_ticket_at(const void *epoch, uint32_t parity_step)
 {
-    uint64_t ticks = sol_poll_word(&comm.state->ticks);
-    struct sol_ticket t = {ticks / SOL_GPU_TICKS, ticks & SOL_GPU_TICKS ? comm.parity_step : 0};
+    struct sol_ticket t;
+    struct sol_vector v = sol_poll_vector(epoch);
+    t.epoch = v.a;
+    t.dead = v.b != 0;
+    t.shift = t.epoch & 1 ? parity_step : 0;
     return t;
 }
 
+SOL_GPU_FN struct sol_ticket sol_take_ticket(const struct sol_link &comm)
+{
+    return sol_take_ticket_at(&comm.state->epochs[blockIdx.x], comm.parity_step);
+}
+
 /* Every thread calls it once, after it has used its ticket. */
-SOL_GPU_FN void sol_leave_ticket(const struct sol_link &comm)
+SOL_GPU_FN void sol_leave_ticket(const struct sol_link &comm, const struct sol_ticket &ticket)
 {
     __syncthreads(); /* all loads of this CTA have returned: addresses came from them */
-    if (threadIdx.x == 0)
-        sol_add_word(&comm.state->ticks, blockIdx.x == 0 ? SOL_GPU_TICKS - (gridDim.x - 1) : 1);
+    for (unsigned j = threadIdx.x * gridDim.x + blockIdx.x; j < SOL_GPU_EPOCHS;
+         j += gridDim.x * blockDim.x)
+        sol_push_word(&comm.state->epochs[j].epoch, ticket.epoch + 1);
 }
 
 /* Tell the peers in `to` (by k) that this rank has come to this epoch. Block 0 only does something.

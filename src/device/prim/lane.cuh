@@ -11,6 +11,13 @@
 #include "device/prim/word.cuh"
 #include "proto/gpu_lanes.h"
 
+/* Has the communicator failed? Then push nothing and return (proto/gpu_epoch.h). For kernels that
+ * take no ticket. All threads; a barrier; the same answer for all. */
+SOL_GPU_FN bool sol_link_dead(const struct sol_link &comm)
+{
+    return __syncthreads_or(sol_poll_word(&comm.state->dead) != 0);
+}
+
 /* Wait, in one thread, until chunk `s` for `peer` may be pushed. False: gave up. */
 SOL_GPU_FN bool sol_await_credit(const struct sol_link &comm, const struct sol_story &story,
                                  int peer, int lane, uint64_t s)

@@ -33,7 +33,7 @@ struct sol_link {
     uint64_t p2p, p2p_source_bytes, p2p_escape;
     /* when something goes wrong */
     struct sol_gpu_error *error;
-    const volatile uint32_t *abort_word;
+    volatile uint32_t *abort_word;
     uint64_t timeout_ns;
 };
 

@@ -11,6 +11,9 @@
 #include <stdint.h>
 
 #define SOL_GPU_FN static __device__ __forceinline__
+#define SOL_GPU_RARE                                                                               \
+    static __device__ __noinline__ /* a call, out of the way of what is executed                   \
+                                    */
 
 /* One variable a CTA. */
 #define SOL_SHARED(type, name) __shared__ type name
@@ -150,6 +153,16 @@ SOL_GPU_FN int sol_opaque(int x)
 SOL_GPU_FN const char *sol_opaque(const char *x)
 {
     asm volatile("" : "+l"(x));
+    return x;
+}
+SOL_GPU_FN char *sol_opaque(char *x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
+}
+SOL_GPU_FN uint32_t sol_opaque(uint32_t x)
+{
+    asm volatile("" : "+r"(x));
     return x;
 }
 

@@ -3,10 +3,15 @@
  * watch.cuh: the way out of every wait.
  *
  * A wait polls; every SOL_WATCH_POLLS-th time it did not find what it wanted it
- * looks at the clock, at the host's abort word and at this rank's own `dead`
- * word. A wait that is satisfied sooner executes one addition and one test for
- * it. The first thread to give up writes the error record; the others see
- * `dead` and follow. Kernels launched afterwards see it in their first wait.
+ * looks at the clock and at this rank's own `dead` word, and when it is its turn
+ * at the host's abort word. A wait that is satisfied sooner executes one addition
+ * and one test for it. The first thread to give up writes the error record; the
+ * others see `dead` and follow. Kernels launched afterwards do nothing.
+ *
+ * Why in turns: reads of one word of host memory are served one after the other,
+ * about a microsecond each. When all 2,000 warps of a large grid looked, they were
+ * stuck for 2 ms; the peer then waited long enough for its warps to look, and so
+ * the two held each other up in every operation that followed (bench/NOTES.md).
  */
 #ifndef SOL_DEVICE_PRIM_WATCH_CUH
 #define SOL_DEVICE_PRIM_WATCH_CUH
@@ -16,14 +21,20 @@
 #ifndef SOL_WATCH_POLLS      /* (the emulator polls less) */
 #define SOL_WATCH_POLLS 512u /* some 0.3 ms */
 #endif
+#ifndef SOL_WATCH_TURNS
+#define SOL_WATCH_TURNS 64u /* looks of a warp to one of them at the abort word: some 20 ms */
+#endif
 
 struct sol_watch {
     uint64_t deadline; /* 0: the clock has not been looked at yet */
     uint32_t polls;
 };
 
-SOL_GPU_FN void sol_record(const struct sol_link &comm, const struct sol_story &story,
-                           uint32_t fault, int awaited, uint64_t detail)
+/* Out of line: what a kernel does not execute must not lie in the way of what it does. A line of
+ * instructions that is fetched in vain costs as much as one that is used. */
+
+SOL_GPU_RARE void sol_record(const struct sol_link &comm, const struct sol_story &story,
+                             uint32_t fault, int awaited, uint64_t detail)
 {
     if (atomicCAS(&comm.state->claimed, 0u, 1u) != 0)
         return;
@@ -33,30 +44,52 @@ SOL_GPU_FN void sol_record(const struct sol_link &comm, const struct sol_story &
     e->awaited = awaited;
     e->sequence = story.sequence;
     e->bytes = story.bytes;
-    e->epoch = sol_poll_word(&comm.state->ticks) / SOL_GPU_TICKS;
+    e->epoch = sol_poll_word(&comm.state->epochs[0].epoch);
     e->detail = detail;
     e->time_ns = sol_clock_ns();
     sol_fence_system();
     sol_push_u32(&e->fault, fault);
     sol_push_word(&comm.state->dead, fault);
+#pragma unroll 1
+    for (int i = 0; i < SOL_GPU_EPOCHS; i++)
+        sol_push_word(&comm.state->epochs[i].dead, fault);
+    sol_fence_system(); /* who is woken by the abort word finds the record */
+    sol_push_u32(comm.abort_word, 1); /* the peers need not wait for their own timeouts */
 }
 
-/* Called when a poll for `awaited` was in vain. True: give up (and it has been recorded). */
+/* The number of the warp in its grid: whose turn it is. */
+SOL_GPU_FN uint32_t sol_watch_warp(void)
+{
+    return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+}
+
+/* The `look`-th look of a wait, at clock, `dead` and perhaps the abort word. The deadline, set if
+ * it was not; 0: give up (and it has been recorded). */
+SOL_GPU_RARE uint64_t sol_watch_look(const struct sol_link &comm, const struct sol_story &story,
+                                     uint64_t deadline, uint32_t look, int awaited)
+{
+    uint64_t now = sol_clock_ns();
+    if (deadline == 0)
+        deadline = now + comm.timeout_ns;
+    if (sol_poll_word(&comm.state->dead) != 0)
+        return 0;
+    bool late = (int64_t)(now - deadline) > 0,
+         turn = (look + sol_watch_warp()) % SOL_WATCH_TURNS == 0;
+    if (!late && (!turn || sol_poll_u32(comm.abort_word) == 0))
+        return deadline;
+    sol_record(comm, story, late ? SOL_GPU_FAULT_TIMEOUT : SOL_GPU_FAULT_ABORT, awaited, 0);
+    return 0;
+}
+
+/* Called when a poll for `awaited` was in vain. True: give up. */
 SOL_GPU_FN bool sol_watch_expired(const struct sol_link &comm, const struct sol_story &story,
                                   struct sol_watch &watch, int awaited)
 {
     if ((++watch.polls & (SOL_WATCH_POLLS - 1)) != 0)
         return false;
-    uint64_t now = sol_clock_ns();
-    if (watch.deadline == 0)
-        watch.deadline = now + comm.timeout_ns;
-    if (sol_poll_word(&comm.state->dead) != 0)
-        return true;
-    bool late = (int64_t)(now - watch.deadline) > 0;
-    if (!late && sol_poll_u32(comm.abort_word) == 0)
-        return false;
-    sol_record(comm, story, late ? SOL_GPU_FAULT_TIMEOUT : SOL_GPU_FAULT_ABORT, awaited, 0);
-    return true;
+    watch.deadline =
+        sol_watch_look(comm, story, watch.deadline, watch.polls / SOL_WATCH_POLLS, awaited);
+    return watch.deadline == 0;
 }
 
 #endif

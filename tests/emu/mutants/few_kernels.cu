@@ -7,6 +7,19 @@
 #include "device/kernels/launch.cu"
 
 #include "device/kernels/init.cuh"
+#include "device/kernels/pair.cuh"
+
+/* Of the kernels for two ranks only those that move bytes: 32-bit integers have no others. */
+struct sol_kernel sol_pair_for(const struct sol_kernel_key *key)
+{
+    struct sol_kernel k = {(const void *)sol_pair_push_kernel<1, false, false>, 512, 1};
+    if (key->spread)
+        k.function = key->loop ? (const void *)sol_pair_push_kernel<1, true, true>
+                               : (const void *)sol_pair_push_kernel<1, true, false>;
+    else if (key->loop)
+        k.function = (const void *)sol_pair_push_kernel<1, false, true>;
+    return k;
+}
 
 struct sol_kernel sol_one_shot_for(const struct sol_kernel_key *key)
 {
