@@ -147,16 +147,29 @@ static const struct shape shapes[] = {{1024, 32, 1},       {2048, 64, 1},      {
                                       {131072, 128, 1},    {1u << 20, 256, 1}, {6u << 20, 512, 1},
                                       {UINT64_MAX, 512, 1}};
 
+/*
+ * More ranks: one vector of every peer is enough in flight. By reasoning, not measured: an SM
+ * pushes some 43 GB/s (bench/NOTES.md), so what a rank pushes to all its peers is spread over up to
+ * 16 of them, 128 pushes and more on each; a CTA that a kernel has beyond the first costs 3 ns.
+ */
+static int threads_for_many(int nranks, uint64_t bytes)
+{
+    const uint64_t vectors = (bytes + SOL_GPU_VECTOR - 1) / SOL_GPU_VECTOR;
+    uint64_t ctas = vectors * (uint64_t)(nranks - 1) / 128;
+    ctas = ctas < 1 ? 1 : ctas > 16 ? 16 : ctas;
+    const uint64_t threads = ((vectors + ctas - 1) / ctas + 31) / 32 * 32;
+    return threads < 32 ? 32 : threads > 256 ? 256 : (int)threads;
+}
+
 static void choose_shape(const struct sol_gpu_comm *comm, uint64_t bytes, struct sol_gpu_op *op)
 {
     const struct shape *s = shapes;
     while (s->bytes < bytes)
         s++;
     int threads = s->threads, vectors = s->vectors;
-    if (comm->nranks != 2) { /* one vector of every peer is enough in flight */
+    if (comm->nranks != 2) {
         vectors = 1;
-        threads = bytes <= 4096 ? (int)(bytes + 511) / 512 * 32 : 256;
-        threads = threads ? threads : 32;
+        threads = threads_for_many(comm->nranks, bytes);
     }
     if (op->vectors == 0)
         op->vectors = vectors;
