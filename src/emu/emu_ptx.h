@@ -23,6 +23,9 @@
 #define SOL_SHARED(type, name)                                                                     \
     static const char name##_key = 0;                                                              \
     type &name = *(type *)emu_shared(&name##_key, sizeof(type))
+#define SOL_SHARED_ARRAY(type, name, count)                                                        \
+    static const char name##_key = 0;                                                              \
+    type *const name = (type *)emu_shared(&name##_key, sizeof(type) * (count))
 
 struct sol_vector {
     uint64_t a, b;

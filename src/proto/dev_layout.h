@@ -5,9 +5,8 @@
  *
  *   control     counters, 32 bytes apart | barriers: a token from every rank
  *   channel 0   tokens of each session from every rank
- *               session 0   parity 0: nranks slots | WORD: their escapes
- *                           parity 1: the same
- *               session 1 ...
+ *               parity 0   source 0: a slot of each session, source 1 ... | WORD: their escapes
+ *               parity 1   the same
  *   channel 1 ...
  *   local       epochs of every channel's sessions, epochs of the barriers, fate
  *   memory      the caller's
@@ -31,7 +30,7 @@
 #define SOL_DEV_MAX_STEP 0x7fffffffu /* kernels reckon with 32 bits within a channel */
 
 struct sol_dev_place { /* of a channel */
-    uint64_t at, tokens, slot, parity, session, epochs;
+    uint64_t at, tokens, slot, source, parity, epochs;
 };
 struct sol_dev_layout {
     struct sol_dev_place channel[SOL_DEV_MAX_CHANNELS];
@@ -115,13 +114,13 @@ static inline struct sol_dev_layout sol_dev_layout_of(const sol_dev_config_t *c,
         }
         p->tokens = sol_dev_up(sessions * n * 8, 128);
         p->slot = sol_dev_slot_bytes(&c->channel[i]);
-        p->parity = n * p->slot;
+        p->source = sessions * p->slot;
+        p->parity = n * p->source;
         if (c->channel[i].kind == SOL_CHANNEL_WORD) {
             p->parity = sol_dev_up(p->parity + p->parity / 2, 128);
         }
-        p->session = 2 * p->parity;
         p->at = at + p->tokens;
-        at = p->at + sessions * p->session;
+        at = p->at + 2 * p->parity;
     }
     for (int i = 0; i < SOL_DEV_MAX_CHANNELS; i++) {
         l.channel[i].epochs = at;
@@ -150,14 +149,13 @@ static inline void sol_dev_fill(const struct sol_dev_layout *l, const sol_dev_co
         const struct sol_dev_place *p = &l->channel[i];
         const uint64_t sessions = (uint64_t)c->channel[i].sessions;
         sol_dev_fill_words(image + p->epochs, sessions, first);
-        for (uint64_t s = 0; c->channel[i].kind == SOL_CHANNEL_WORD && s < 2 * sessions; s++) {
-            sol_dev_fill_words(image + p->at + s * p->parity, (uint64_t)nranks * p->slot / 8,
+        for (uint64_t half = 0; c->channel[i].kind == SOL_CHANNEL_WORD && half < 2; half++) {
+            sol_dev_fill_words(image + p->at + half * p->parity, (uint64_t)nranks * p->source / 8,
                                SOL_WORD_MARK);
         }
         /* tags and flags of before the first epoch, wherever that is; tokens only grow */
         if (c->channel[i].kind == SOL_CHANNEL_TAG) {
-            sol_dev_fill_words(image + p->at, sessions * p->session / 8,
-                               ((first - 1) & 0xffffffffu) << 32);
+            sol_dev_fill_words(image + p->at, 2 * p->parity / 8, ((first - 1) & 0xffffffffu) << 32);
         }
         sol_dev_fill_words(image + p->at - p->tokens, sessions * (uint64_t)nranks, first - 1);
     }
@@ -178,13 +176,13 @@ static inline struct sol_channel sol_dev_channel_of(const struct sol_dev_layout 
         return ch;
     }
     ch.epochs = (uint64_t *)(void *)(base[rank] + p->epochs);
-    ch.in = base[rank] + p->at + (uint64_t)sol_poll_peer(rank, 0) * p->slot;
+    ch.in = base[rank] + p->at + (uint64_t)sol_poll_peer(rank, 0) * p->source;
     ch.parity_step = (uint32_t)p->parity;
-    ch.slot_bytes = (uint32_t)p->slot;
+    ch.source_step = (uint32_t)p->source;
     for (int k = 0; k < nranks - 1; k++) {
-        ch.out[k] = base[sol_push_peer(rank, nranks, k)] + p->at + (uint64_t)rank * p->slot;
+        ch.out[k] = base[sol_push_peer(rank, nranks, k)] + p->at + (uint64_t)rank * p->source;
     }
-    ch.session_step = (uint32_t)p->session;
+    ch.slot_bytes = (uint32_t)p->slot;
     ch.token_step = (uint32_t)p->tokens;
     ch.sessions = (uint32_t)c->channel[i].sessions;
     ch.kind = (uint32_t)c->channel[i].kind;

@@ -38,6 +38,7 @@ struct test {
     sol_comm_t comm;
     cudaStream_t stream;
     int rank, n;
+    int epochs; /* of a kernel */
     int wrong;
 };
 
@@ -105,7 +106,7 @@ static void run_sums(struct test *t, int kind, enum sol_level level, int first, 
     const unsigned threads = level == SOL_THREAD ? 1 : level == SOL_WARP ? 32 : 64;
     const unsigned ctas = level == SOL_CTA ? GROUPS : 1;
     const unsigned block = level == SOL_CTA ? threads : threads * GROUPS;
-    const size_t words = (size_t)EPOCHS * GROUPS * VECTORS * threads * WORDS, bytes = words * 8;
+    const size_t words = (size_t)t->epochs * GROUPS * VECTORS * threads * WORDS, bytes = words * 8;
     const struct sol_team team = {(t->rank - first) / stride, size, first, stride, size == t->n};
     const bool member =
         t->rank >= first && (t->rank - first) % stride == 0 && (t->rank - first) / stride < size;
@@ -137,7 +138,8 @@ static void run_sums(struct test *t, int kind, enum sol_level level, int first, 
                                                                      : sums<SOL_CHANNEL_BULK>;
         if (by_halves)
             kernel = kind == SOL_CHANNEL_WORD ? halves<SOL_CHANNEL_WORD> : halves<SOL_CHANNEL_TAG>;
-        sol_dev_launch(kernel, ctas, block, t->stream, dev.channel[1], level, x, y, EPOCHS, team);
+        sol_dev_launch(kernel, ctas, block, t->stream, dev.channel[1], level, x, y, t->epochs,
+                       team);
         cudaMemcpyAsync(host, y, bytes, cudaMemcpyDeviceToHost, t->stream);
         cudaStreamSynchronize(t->stream);
         for (size_t w = 0; w < words; w++) {
@@ -163,8 +165,75 @@ static void all_levels(struct test *t, int kind, const char *name)
         run_sums(t, kind, SOL_THREAD, 0, 1, t->n, 0, name);
     run_sums(t, kind, SOL_WARP, 0, 1, t->n, 0, name);
     run_sums(t, kind, SOL_CTA, 0, 1, t->n, 0, name);
+    t->epochs = 1;
+    run_sums(t, kind, SOL_CTA, 0, 1, t->n, 0, name);
+    t->epochs = EPOCHS;
     if (kind == SOL_CHANNEL_WORD || kind == SOL_CHANNEL_TAG)
         run_sums(t, kind, SOL_CTA, 0, 1, t->n, 0, name, true);
+}
+
+/* ------------------------------------------------------ tags that come again */
+
+__global__ void set_epoch(const __grid_constant__ struct sol_channel ch, uint64_t epoch)
+{
+    sol_push_word(&ch.epochs[0], epoch);
+}
+
+/* `vectors` of the slot in every epoch; y: of the last one. */
+__global__ void part(const __grid_constant__ struct sol_channel ch, char *y, int epochs,
+                     int vectors, uint64_t salt)
+{
+    struct sol_session s = sol_session_open(ch, SOL_CHANNEL_TAG, 0, SOL_WARP);
+    for (int e = 0; e < epochs; e++) {
+        struct sol_vector v = {salt + s.epoch + threadIdx.x, salt};
+        for (int i = 0; i < vectors; i++) {
+            const uint32_t at = (i * 32 + threadIdx.x) * 16;
+            struct sol_vector w = v;
+            sol_session_push(ch, s, at, v);
+            if (!sol_session_reduce<SOL_UINT64>(ch, s, SOL_SUM, at, w))
+                return;
+            sol_store_16(y + at, w);
+        }
+        sol_session_next(ch, s);
+    }
+    sol_session_close(ch, s);
+}
+
+/* Fill the slots early, use half of them at the turns of four periods, and the whole when the tags
+ * of the beginning come again. */
+static void run_period(struct test *t)
+{
+    sol_dev_config_t config = SOL_DEV_CONFIG_INIT;
+    sol_dev_comm_t dev;
+    uint64_t host[128], last = 0;
+    char *y;
+    int wrong = 0;
+    config.channel[0].kind = SOL_CHANNEL_TAG;
+    config.channel[0].sessions = 1;
+    config.channel[0].slot_bytes = 64 * 16;
+    sol_dev_comm_create(t->comm, &config, &dev);
+    cudaMalloc((void **)&y, sizeof host);
+    for (int turn = 0; turn < 6; turn++) {
+        const uint64_t first = turn == 0   ? 10
+                               : turn == 5 ? (1ull << 32) + 10
+                                           : ((uint64_t)turn << 30) - 2;
+        const int epochs = turn == 0 || turn == 5 ? 2 : 4;
+        void *meeting = NULL; /* nobody goes on while another is still in the kernel before */
+        sol_mem_alloc(t->comm, 64, &meeting);
+        sol_dev_launch(set_epoch, 1, 1, t->stream, dev.channel[0], first);
+        sol_dev_launch(part, 1, 32, t->stream, dev.channel[0], y, epochs,
+                       turn == 0 || turn == 5 ? 2 : 1, (uint64_t)turn << 40);
+        cudaMemcpyAsync(host, y, sizeof host, cudaMemcpyDeviceToHost, t->stream);
+        cudaStreamSynchronize(t->stream);
+        last = first + (uint64_t)epochs - 1;
+    }
+    for (uint64_t i = 0; i < 64; i++)
+        wrong += host[2 * i] != (uint64_t)t->n * ((5ull << 40) + last + i % 32);
+    if (wrong)
+        printf("rank %d: wrap: %d wrong\n", t->rank, wrong);
+    t->wrong += wrong;
+    cudaFree(y);
+    sol_dev_comm_destroy(t->comm, &dev);
 }
 
 /* ------------------------------------------------------ tokens: broadcast, tile by tile */
@@ -329,6 +398,9 @@ int main(int argc, char **argv)
 {
     struct test t;
     memset(&t, 0, sizeof t);
+    if (getenv("SOLCCL_LOCAL_RANK")) /* on GPUs: one a rank */
+        cudaSetDevice(atoi(getenv("SOLCCL_LOCAL_RANK")));
+    t.epochs = EPOCHS;
     if (sol_comm_create_from_env(&t.comm, NULL) != SOL_OK)
         return printf("%s\n", sol_last_error(NULL)), 1;
     sol_comm_rank(t.comm, &t.rank);
@@ -349,6 +421,7 @@ int main(int argc, char **argv)
                  "team");
     }
     if (wanted(argc, argv, "wrap")) {
+        run_period(&t);
         run_sums(&t, SOL_CHANNEL_TAG, SOL_WARP, 0, 1, t.n, (1ull << 30) - 3, "wrap 2^30");
         run_sums(&t, SOL_CHANNEL_TAG, SOL_CTA, 0, 1, t.n, (1ull << 32) - 3, "wrap 2^32");
         run_sums(&t, SOL_CHANNEL_LINE, SOL_WARP, 0, 1, t.n, (1ull << 32) - 3, "wrap 2^32");
@@ -360,6 +433,7 @@ int main(int argc, char **argv)
         run_onesided(&t, true);
     if (wanted(argc, argv, "put"))
         run_onesided(&t, false);
+    printf("rank %d of %d: %d wrong\n", t.rank, t.n, t.wrong);
     sol_comm_destroy(t.comm);
     return t.wrong != 0;
 }

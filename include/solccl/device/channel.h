@@ -44,12 +44,12 @@ struct sol_channel {
     uint64_t *epochs;     /* of this rank's sessions, in its own memory */
     char *in;             /* own slot of the 0-th source, session 0, parity 0 */
     uint32_t parity_step; /* bytes from parity 0 to parity 1 */
-    uint32_t slot_bytes;  /* as they lie in memory: tags, flags and all */
+    uint32_t source_step; /* from one source's slots to the next one's: all sessions' */
     int rank, nranks;
     char *out[SOL_DEV_MAX_RANKS - 1]; /* own slot at the k-th peer, session 0, parity 0 */
     /* sessions (session.cuh) */
-    uint32_t session_step; /* bytes from a session's slots to the next one's */
-    uint32_t token_step;   /* from the first token to the first slot */
+    uint32_t slot_bytes; /* of one session, as it lies in memory: tags, flags and all */
+    uint32_t token_step; /* from the first token to the first slot */
     uint32_t sessions, kind;
     struct sol_bound bound;
 };

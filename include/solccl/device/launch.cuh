@@ -2,7 +2,7 @@
 /*
  * launch.cuh: launching a kernel, the same way under nvcc and in the emulator
  * (which has no <<<>>>). For shared memory of a CTA that both understand, write
- * SOL_SHARED(type, name).
+ * SOL_SHARED(type, name) or SOL_SHARED_ARRAY(type, name, count).
  */
 #ifndef SOL_DEVICE_LAUNCH_CUH
 #define SOL_DEVICE_LAUNCH_CUH

@@ -17,6 +17,7 @@
 
 /* One variable a CTA. */
 #define SOL_SHARED(type, name) __shared__ type name
+#define SOL_SHARED_ARRAY(type, name, count) __shared__ type name[count]
 
 /* Sixteen bytes: two words that are each read and written whole. */
 struct sol_vector {

@@ -59,13 +59,16 @@ SOL_GPU_FN char *sol_session_out(const struct sol_channel &ch, const struct sol_
 SOL_GPU_FN char *sol_session_in(const struct sol_channel &ch, const struct sol_session &s, int peer)
 {
     int source = sol_team_member(s.team, peer), first = ch.rank == 0;
-    return ch.in + (int64_t)(source - first) * ch.slot_bytes + s.shift;
+    return ch.in + (int64_t)(source - first) * ch.source_step + s.shift;
 }
 
-/* From a source's slot to its escapes, before halving the offset in the slot. */
-SOL_GPU_FN uint64_t sol_session_escape(const struct sol_channel &ch, int source)
+/* From byte 0 of a source's slot to the escapes of the vector at byte `at`: half as many bytes, in
+ * the same order, behind all slots of the parity. */
+SOL_GPU_FN int64_t sol_session_escape(const struct sol_channel &ch, const struct sol_session &s,
+                                      int source, uint32_t at)
 {
-    return (uint64_t)ch.nranks * ch.slot_bytes - (uint64_t)source * ch.slot_bytes / 2;
+    return (int64_t)ch.nranks * ch.source_step - (int64_t)source * ch.source_step / 2 -
+           (int64_t)s.base / 2 + at / 2;
 }
 
 /* Tokens lie before the slots: of each session, one from every rank. `staging`: slot 0. */
@@ -88,14 +91,15 @@ SOL_GPU_RARE void sol_session_scrub(const struct sol_channel &ch, uint64_t epoch
 {
     const uint64_t before = epoch - 1, stale = (before & 0xffffffffu) << 32;
     const uint32_t shift = base + (before & 1 ? ch.parity_step : 0);
-    const uint64_t bytes = epoch % SOL_TAG_PERIOD < 2 ? (uint64_t)ch.nranks * ch.slot_bytes : 0;
+    const int sources = epoch % SOL_TAG_PERIOD < 2 ? ch.nranks : 0;
     struct sol_vector empty = {stale, stale};
-    char *slots = ch.in - (int64_t)(ch.rank == 0) * ch.slot_bytes + shift;
+    char *slots = ch.in - (int64_t)(ch.rank == 0) * ch.source_step + shift;
     sol_fence_system();
     sol_level_sync(level);
-    for (uint64_t at = sol_level_thread(level) * 16; at < bytes;
-         at += sol_level_threads(level) * 16)
-        sol_push_vector(slots + at, empty);
+    for (int r = 0; r < sources; r++)
+        for (uint32_t at = sol_level_thread(level) * 16; at < ch.slot_bytes;
+             at += sol_level_threads(level) * 16)
+            sol_push_vector(slots + (uint64_t)r * ch.source_step + at, empty);
     sol_fence_system();
     sol_level_sync(level);
     sol_fence_system();
@@ -123,7 +127,7 @@ SOL_GPU_FN struct sol_session sol_session_open_team(const struct sol_channel &ch
     s.level = level;
     s.team = team;
     s.index = index;
-    s.base = index * ch.session_step;
+    s.base = index * ch.slot_bytes;
     s.epoch = sol_poll_word(&ch.epochs[index]);
     sol_session_begin(ch, s);
     return s;
@@ -188,7 +192,7 @@ SOL_GPU_FN void sol_session_send_at(const struct sol_channel &ch, const struct s
 {
     if (s.kind == SOL_CHANNEL_WORD) {
         if (SOL_UNLIKELY(sol_vector_suspect(v)))
-            sol_session_send_escaped(out + at, out + sol_session_escape(ch, ch.rank) + at / 2,
+            sol_session_send_escaped(out + at, out + sol_session_escape(ch, s, ch.rank, at),
                                      s.epoch, v);
         else
             sol_push_vector(out + at, v);
@@ -235,7 +239,7 @@ SOL_GPU_FN void sol_session_send_token(const struct sol_channel &ch, const struc
                                        int peer)
 {
     int to = sol_team_member(s.team, peer), k = to - ch.rank - 1;
-    char *slots = ch.out[k < 0 ? k + ch.nranks : k] - (uint64_t)ch.rank * ch.slot_bytes;
+    char *slots = ch.out[k < 0 ? k + ch.nranks : k] - (uint64_t)ch.rank * ch.source_step;
     sol_push_word(sol_session_token(ch, s, slots, ch.rank), s.epoch);
 }
 
@@ -298,7 +302,7 @@ SOL_GPU_FN uint32_t sol_session_look(const struct sol_channel &ch, const struct 
         v = sol_poll_vector(in + at);
         if (!SOL_UNLIKELY(sol_vector_suspect(v)))
             return 1;
-        struct sol_settled r = sol_session_settle(ch, in + sol_session_escape(ch, source) + at / 2,
+        struct sol_settled r = sol_session_settle(ch, in + sol_session_escape(ch, s, source, at),
                                                   s.epoch, s.index, source, v);
         v = r.v;
         return r.state;
@@ -411,7 +415,7 @@ SOL_GPU_FN bool sol_session_await_token(const struct sol_channel &ch, const stru
                                         int peer)
 {
     const int source = sol_team_member(s.team, peer);
-    char *slots = ch.in - (int64_t)(ch.rank == 0) * ch.slot_bytes;
+    char *slots = ch.in - (int64_t)(ch.rank == 0) * ch.source_step;
     const char *token = sol_session_token(ch, s, slots, source);
     struct sol_watch watch = {0, 0};
     while ((int64_t)(sol_poll_word_acquire(token) - s.epoch) < 0)

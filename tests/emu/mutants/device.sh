@@ -28,8 +28,8 @@ try() { # try NAME FILE TEST SUBSTITUTION
         return
     fi
     code=0
-    for ranks in 3 4 2; do
-        timeout 100 "$dir/program" --ranks $ranks --seed 1 --seeds 20 -- "$3" >"$log" 2>&1
+    for ranks in 2 3 4; do
+        timeout 150 "$dir/program" --ranks $ranks --seed 1 --seeds 20 -- "$3" >"$log" 2>&1
         code=$?
         [ $code -eq 0 ] || break
     done
