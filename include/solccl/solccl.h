@@ -40,8 +40,9 @@
  *    function that is given it returns SOL_ERR_STATE and touches nothing.
  *  - Argument errors (SOL_ERR_ARGUMENT) are found before anything is sent: the
  *    call did nothing and the communicator can still be used. After any error
- *    from waiting or from a peer the communicator can only be queried and
- *    destroyed; every other call on it returns that first error again.
+ *    from waiting or from a peer the communicator can only be queried,
+ *    dumped, shrunk and destroyed; every other call on it returns that first
+ *    error again.
  */
 #ifndef SOLCCL_SOLCCL_H
 #define SOLCCL_SOLCCL_H
@@ -250,6 +251,36 @@ SOL_API sol_status_t sol_comm_split(sol_comm_t comm, int color, int key, sol_com
                                     const sol_comm_config_t *config);
 
 /**
+ * Continue without the ranks that are gone: make a communicator of the ranks of
+ * `comm` that call this, in their order. `comm` may be failed or aborted in any
+ * way, and must still be destroyed; it is not changed. Gone ranks (their process
+ * ended, or they destroyed `comm`) are found out and not waited for; ranks in
+ * the mask `exclude` (bit r: rank r) are not waited for either, and get
+ * SOL_ERR_PEER if they come. Others are waited for until the timeout and then
+ * left out, if those that came are more than half of those that live (or half,
+ * with the lowest of them): so at most one part of a divided job goes on.
+ * Collective over the ranks that stay; blocks; not legal in a group or in a
+ * capture. On GPU ranks the calling thread's device is the rank's, as in
+ * sol_comm_create. `config` NULL: that of `comm`. Errors: as sol_comm_create;
+ * TIMEOUT names the ranks that are alive but did not come.
+ */
+SOL_API sol_status_t sol_comm_shrink(sol_comm_t comm, uint64_t exclude, sol_comm_t *result,
+                                     const sol_comm_config_t *config);
+
+/**
+ * Let new ranks in: make a communicator of `nranks` ranks, of which the first
+ * are those of `comm`, with their numbers. The new ones join with
+ * sol_comm_create(&c, id, nranks, rank, ...), rank from `comm`'s size on; how
+ * they get the id is the caller's affair. `id`, from sol_get_unique_id, is read
+ * on rank 0 only. Collective over `comm`, after all operations called on it so
+ * far; blocks until the new ranks have come; legal in a group. `comm` stays
+ * usable and independent. `config` NULL: that of `comm`. Errors: as
+ * sol_comm_create; MISMATCH where ranks pass different nranks.
+ */
+SOL_API sol_status_t sol_comm_grow(sol_comm_t comm, const sol_unique_id_t *id, int nranks,
+                                   sol_comm_t *result, const sol_comm_config_t *config);
+
+/**
  * Leave, and free everything of this rank. Local: waits for no other rank
  * (on GPUs it waits, bounded, for this rank's own work on the device).
  * Memory from sol_mem_alloc must have been freed or is freed here. NULL is
@@ -262,6 +293,12 @@ SOL_API sol_status_t sol_comm_destroy(sol_comm_t comm);
  * Returns at once. The communicator must still be destroyed.
  */
 SOL_API sol_status_t sol_comm_abort(sol_comm_t comm);
+/**
+ * The same, with the reason: a text of up to 400 bytes that is part of what
+ * sol_last_error says on all ranks, such as the exception that ended this one.
+ * NULL: none.
+ */
+SOL_API sol_status_t sol_comm_abort_reason(sol_comm_t comm, const char *reason);
 
 /** Facts about a communicator, for sol_comm_query. Set `size` first; fields are only added. */
 typedef struct sol_comm_info {

@@ -112,6 +112,9 @@ typedef struct sol_backend {
     void (*query)(sol_comm_t comm,
                   sol_comm_info_t *info); /* device, shared_bytes, oversubscribed */
 
+    /* Has `rank` left or died, for certain? Only looks. NULL: core asks the system for its process.
+     */
+    bool (*gone)(sol_comm_t comm, int rank);
     /* For dumps; in signal handlers too: only reads memory. The last call that `rank` has made, as
      * far as it is visible here; false: not known. NULL: never known. */
     bool (*whereabouts)(sol_comm_t comm, int rank, sol_whereabouts_t *at);

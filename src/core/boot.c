@@ -458,7 +458,7 @@ int sol_boot_pid(const sol_boot_t *boot, int rank)
     return boot->pids[rank];
 }
 
-void sol_boot_interrupt(sol_boot_t *boot)
+void sol_boot_interrupt(sol_boot_t *boot, const char *text)
 {
     if (atomic_exchange(&boot->interrupted, 1) != 0 || boot->interrupt_fd < 0) {
         return;
@@ -466,8 +466,6 @@ void sol_boot_interrupt(sol_boot_t *boot)
     uint64_t one = 1;
     ssize_t ignored = write(boot->interrupt_fd, &one, sizeof(one)); /* stays readable for ever */
     (void)ignored;
-    char text[64];
-    snprintf(text, sizeof(text), "rank %d aborted the communicator", boot->rank);
     for (int r = 0; r < SOL_MAX_RANKS; r++) {
         if (boot->sockets[r] >= 0) {
             sol_boot_send_verdict(boot->sockets[r], SOL_ERR_ABORTED, text);

@@ -44,8 +44,8 @@ int sol_boot_pid(const sol_boot_t *boot, int rank);
  * to, with `status` and the text of this thread's last error, on all ranks. Returns `status`. */
 sol_status_t sol_boot_break(sol_boot_t *boot, sol_status_t status);
 /* Any thread: makes all waits in this boot return SOL_ERR_ABORTED, here at once and on the other
- * ranks when they are in an exchange. Later exchanges fail in the same way. */
-void sol_boot_interrupt(sol_boot_t *boot);
+ * ranks, with `text`, when they are in an exchange. Later exchanges fail in the same way. */
+void sol_boot_interrupt(sol_boot_t *boot, const char *text);
 /* Local. NULL is fine. */
 void sol_boot_close(sol_boot_t *boot);
 

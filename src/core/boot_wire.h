@@ -31,7 +31,9 @@ typedef enum {
     SOL_BOOT_WELCOME = 3,  /* rank 0: all have come; the pid of each */
     SOL_BOOT_VERDICT = 4,  /* either way: it has failed; status and text */
     SOL_BOOT_GATHER = 5,   /* a piece of an all_gather */
-    SOL_BOOT_FDS = 6       /* descriptors, with a flag for each place whether it holds one */
+    SOL_BOOT_FDS = 6,      /* descriptors, with a flag for each place whether it holds one */
+    SOL_BOOT_SHRINK = 7,   /* shrink.c: a survivor: who it is, with the key */
+    SOL_BOOT_ROLL = 8      /* shrink.c: back to it: who is in, and the new id */
 } sol_boot_type_t;
 
 typedef struct sol_boot_head {

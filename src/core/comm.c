@@ -493,20 +493,38 @@ sol_status_t sol_comm_destroy(sol_comm_t comm)
     return SOL_OK;
 }
 
-sol_status_t sol_comm_abort(sol_comm_t comm)
+/* "sol_comm_abort was called on rank 3", and the caller's reason; the first call's stays. */
+static void set_abort_text(sol_comm_t comm, const char *reason)
+{
+    pthread_mutex_lock(&comm->error_lock);
+    if (comm->abort_text[0] == '\0') {
+        snprintf(comm->abort_text, sizeof(comm->abort_text),
+                 "sol_comm_abort was called on rank %d%s%.400s", comm->rank,
+                 reason != NULL ? ": " : "", reason != NULL ? reason : "");
+    }
+    pthread_mutex_unlock(&comm->error_lock);
+}
+
+sol_status_t sol_comm_abort_reason(sol_comm_t comm, const char *reason)
 {
     sol_status_t status = sol_comm_valid(comm, "sol_comm_abort");
     if (status != SOL_OK) {
         return status;
     }
+    set_abort_text(comm, reason);
     atomic_store(&comm->abort_flag, 1);
-    (void)sol_comm_fail(comm, SOL_ERR_ABORTED, "sol_comm_abort was called on this rank");
+    (void)sol_comm_fail(comm, SOL_ERR_ABORTED, "%s", comm->abort_text);
     if (comm->backend->abort != NULL) {
         comm->backend->abort(comm);
     }
-    sol_boot_interrupt(comm->boot);
+    sol_boot_interrupt(comm->boot, comm->abort_text);
     sol_dump_failed(comm);
     return SOL_OK;
+}
+
+sol_status_t sol_comm_abort(sol_comm_t comm)
+{
+    return sol_comm_abort_reason(comm, NULL);
 }
 
 sol_status_t sol_comm_query(sol_comm_t comm, sol_comm_info_t *info)

@@ -14,6 +14,7 @@
 
 #define SOL_COMM_MAGIC 0x536f4c43434c4331ull /* "SoLCCLC1"; cleared at destroy */
 #define SOL_ERROR_TEXT 1024
+#define SOL_ABORT_TEXT 512
 #define SOL_ERROR_SLOTS 4
 #define SOL_COMM_NAME 40
 #define SOL_MAX_PREMUL 64
@@ -54,13 +55,14 @@ struct sol_comm {
                              it near 2^31 and 2^32 */
     sol_unique_id_t id;
     sol_boot_t *boot;
-    uint64_t tag;                                 /* names it in dumps; a hash of the id */
-    pthread_mutex_t use_lock;                     /* use.h: between threads that want in */
-    _Atomic int dumped;                           /* its failure has been written down */
-    char name[64];                                /* "comm 5f3a (name)": for texts */
-    char user_name[SOL_COMM_NAME];                /* "" or the config's */
-    pthread_mutex_t error_lock;                   /* writers of the texts below */
-    char fatal[SOL_ERROR_TEXT];                   /* written once, before `failed` */
+    uint64_t tag;                    /* names it in dumps; a hash of the id */
+    pthread_mutex_t use_lock;        /* use.h: between threads that want in */
+    char abort_text[SOL_ABORT_TEXT]; /* why, for backend->abort; set once before abort_flag */
+    _Atomic int dumped;              /* its failure has been written down */
+    char name[64];                   /* "comm 5f3a (name)": for texts */
+    char user_name[SOL_COMM_NAME];   /* "" or the config's */
+    pthread_mutex_t error_lock;      /* writers of the texts below */
+    char fatal[SOL_ERROR_TEXT];      /* written once, before `failed` */
     char errors[SOL_ERROR_SLOTS][SOL_ERROR_TEXT]; /* the last ones that left it usable, in turns: a
                                                reader's text stays whole while others fail */
     _Atomic unsigned error_count; /* the latest is errors[(error_count - 1) % SLOTS] */

@@ -38,6 +38,8 @@ typedef struct sol_comm_setup {
 /* Fills all but id, nranks and rank. `config` may be NULL. Sets the thread error. */
 sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_t *config,
                                  const char *who);
+/* The same from a communicator, for those made of its ranks. */
+void sol_comm_inherit(sol_comm_t comm, sol_comm_setup_t *setup);
 /* Joins; blocks. Sets the thread error. */
 sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *comm);
 /* sol_comm_make now, or at the end of the open group. */
@@ -76,7 +78,8 @@ void sol_dump_failed(sol_comm_t comm);
 typedef enum {
     SOL_AGREE_SPLIT = 1,
     SOL_AGREE_MEM_ALLOC = 2,
-    SOL_AGREE_DEV_COMM = 3
+    SOL_AGREE_DEV_COMM = 3,
+    SOL_AGREE_GROW = 4
 } sol_agree_what;
 
 typedef struct sol_agree {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * split.c: dividing a communicator. One exchange over the parent carries every
- * rank's color, key and a fresh id; from then on each new group is on its own,
- * joined by the id of its first rank.
+ * split.c: dividing a communicator, and letting new ranks in. One exchange over
+ * the parent carries every rank's color, key and a fresh id; from then on each
+ * new group is on its own, joined by the id of its first rank. To grow, the
+ * exchange carries rank 0's id, which the new ranks have from the caller.
  */
 #include "core/setup.h"
+#include "core/unique_id.h"
 
 #include <string.h>
 
@@ -94,8 +96,7 @@ static void split_finish(sol_job_t *job, bool commit)
     }
 }
 
-/* What the new communicators inherit where there is no config. */
-static void inherit(sol_comm_t comm, sol_comm_setup_t *setup)
+void sol_comm_inherit(sol_comm_t comm, sol_comm_setup_t *setup)
 {
     setup->backend = comm->backend;
     setup->timeout_ms = (int)(comm->timeout_ns / 1000000u);
@@ -128,7 +129,7 @@ sol_status_t sol_comm_split(sol_comm_t comm, int color, int key, sol_comm_t *res
     sol_comm_setup_t setup = {.nranks = 0};
     sol_status_t status = check_split(comm, color, result);
     if (status == SOL_OK) {
-        inherit(comm, &setup);
+        sol_comm_inherit(comm, &setup);
         if (config != NULL) {
             status = sol_comm_setup_read(&setup, config, "sol_comm_split");
         }
@@ -147,4 +148,125 @@ sol_status_t sol_comm_split(sol_comm_t comm, int color, int key, sol_comm_t *res
     split->key = key;
     split->result = result;
     return sol_job_submit(&split->job);
+}
+
+/* ---------------------------------------------------------------------------- growing */
+
+typedef struct grow_job {
+    sol_job_t job;
+    sol_comm_setup_t setup; /* but id */
+    sol_unique_id_t id;     /* of rank 0; else zero */
+    sol_comm_t made;
+    sol_comm_t *result;
+} grow_job_t;
+
+/* Rank 0's id, if all ranks want the same number. */
+static sol_status_t agree_to_grow(sol_comm_t comm, grow_job_t *grow, sol_agree_t *all)
+{
+    sol_id_content_t content;
+    sol_agree_t own = {
+        .what = SOL_AGREE_GROW, .bytes = (uint64_t)grow->setup.nranks, .id = grow->id};
+    sol_status_t status = sol_agree_exchange(comm, &own, all);
+    for (int r = 1; r < comm->nranks && status == SOL_OK; r++) {
+        if (all[r].bytes != all[0].bytes) {
+            status = sol_comm_error(
+                comm, SOL_ERR_MISMATCH, "sol_comm_grow: rank %d passed nranks %llu, rank 0 %llu", r,
+                (unsigned long long)all[r].bytes, (unsigned long long)all[0].bytes);
+        }
+    }
+    const char *wrong = status == SOL_OK ? sol_id_read(&all[0].id, &content) : NULL;
+    if (wrong != NULL) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_grow: rank 0's id %s", wrong);
+    }
+    grow->setup.id = all[0].id;
+    return status;
+}
+
+static sol_status_t grow_run(sol_job_t *job)
+{
+    grow_job_t *grow = (grow_job_t *)job;
+    sol_comm_t comm = job->comm;
+    sol_status_t status = sol_comm_usable(comm, "sol_comm_grow");
+    if (status != SOL_OK) {
+        return status;
+    }
+    sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
+    if (all == NULL) {
+        status = sol_thread_error(SOL_ERR_MEMORY, "no memory to grow");
+        sol_boot_break(comm->boot, status);
+        return sol_comm_fail(comm, status, "sol_comm_grow: %s", sol_thread_error_text());
+    }
+    status = agree_to_grow(comm, grow, all);
+    sol_free(all);
+    if (status != SOL_OK) {
+        return status;
+    }
+    status = sol_comm_make(&grow->setup, &grow->made);
+    if (status != SOL_OK) {
+        sol_comm_error(comm, status, "sol_comm_grow: %s", sol_thread_error_text());
+    }
+    return status;
+}
+
+static void grow_finish(sol_job_t *job, bool commit)
+{
+    grow_job_t *grow = (grow_job_t *)job;
+    if (commit) {
+        *grow->result = grow->made;
+    } else if (grow->made != NULL) {
+        sol_comm_free(grow->made);
+    }
+}
+
+static sol_status_t check_grow(sol_comm_t comm, const sol_unique_id_t *id, int nranks,
+                               sol_comm_t *result)
+{
+    static const char who[] = "sol_comm_grow";
+    sol_id_content_t content;
+    sol_status_t status = sol_comm_usable(comm, who);
+    if (status != SOL_OK) {
+        return status;
+    }
+    if (result == NULL) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: result is NULL", who);
+    }
+    if (nranks < comm->nranks || nranks > SOL_MAX_RANKS) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: nranks is %d: expected %d to %d", who,
+                              nranks, comm->nranks, SOL_MAX_RANKS);
+    }
+    const char *wrong = comm->rank != 0 ? NULL : id == NULL ? "is NULL" : sol_id_read(id, &content);
+    if (wrong != NULL) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: id %s", who, wrong);
+    }
+    return SOL_OK;
+}
+
+sol_status_t sol_comm_grow(sol_comm_t comm, const sol_unique_id_t *id, int nranks,
+                           sol_comm_t *result, const sol_comm_config_t *config)
+{
+    sol_comm_setup_t setup = {.nranks = 0};
+    sol_status_t status = check_grow(comm, id, nranks, result);
+    if (status == SOL_OK) {
+        sol_comm_inherit(comm, &setup);
+        if (config != NULL) {
+            status = sol_comm_setup_read(&setup, config, "sol_comm_grow");
+        }
+    }
+    if (status != SOL_OK) {
+        return sol_group_note(status);
+    }
+    grow_job_t *grow = sol_calloc(1, sizeof(*grow));
+    if (grow == NULL) {
+        return sol_group_note(sol_comm_error(comm, SOL_ERR_MEMORY, "sol_comm_grow: no memory"));
+    }
+    grow->job =
+        (sol_job_t){.run = grow_run, .finish = grow_finish, .comm = comm, .backend = setup.backend};
+    grow->setup = setup;
+    grow->setup.nranks = nranks;
+    grow->setup.rank = comm->rank;
+    grow->result = result;
+    if (comm->rank == 0) {
+        grow->id = *id;
+    }
+    return sol_job_submit(&grow->job);
 }

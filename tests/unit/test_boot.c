@@ -346,7 +346,7 @@ static void wait_for_abort(actor_t *actor)
     char all[64];
     if (actor->config.rank == 1) {
         usleep(50000);
-        sol_boot_interrupt(actor->boot);
+        sol_boot_interrupt(actor->boot, "rank 1 aborted the communicator");
     }
     note(actor, sol_boot_all_gather(actor->boot, "x", 1, all));
 }

@@ -51,6 +51,7 @@ void sol_cuda_abort(sol_comm_t comm)
 {
     struct sol_cuda *state = sol_cuda_of(comm);
     sol_cuda_board_abort(state->board, comm->rank);
+    sol_cuda_board_publish(state->board, SOL_ERR_ABORTED, comm->abort_text);
     if (state->nccl != NULL) {
         sol_cuda_nccl_abort(state->nccl);
     }

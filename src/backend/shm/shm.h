@@ -234,6 +234,9 @@ bool sol_shm_vm_read_allowed(void);
 
 /* ----------------------------------------------------------------------------- shm_wait */
 
+/* Has `rank` left or died? For sol_comm_shrink. */
+bool sol_shm_gone(sol_comm_t comm, int rank);
+
 /* One wait; zero-initialise, name the ranks waited for. */
 typedef struct sol_shm_wait {
     uint64_t ranks; /* bit r: rank r is waited for */

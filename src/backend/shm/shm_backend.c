@@ -103,10 +103,7 @@ static sol_status_t shm_mem_deregister(sol_comm_t comm, void *handle)
 
 static void shm_abort(sol_comm_t comm)
 {
-    char text[160];
-    sol_shm_t *s = comm->state;
-    snprintf(text, sizeof(text), "sol_comm_abort was called on rank %d", s->rank);
-    sol_shm_tell(s, SOL_ERR_ABORTED, text);
+    sol_shm_tell(comm->state, SOL_ERR_ABORTED, comm->abort_text);
 }
 
 static void shm_poll_error(sol_comm_t comm)
@@ -173,5 +170,6 @@ const sol_backend_t sol_backend_shm = {
     .explain = sol_shm_explain,
     .info = shm_info,
     .query = shm_query,
+    .gone = sol_shm_gone,
     .whereabouts = sol_shm_whereabouts,
 };

@@ -337,6 +337,5 @@ sol_status_t sol_shm_fail_aborted(sol_shm_t *s)
 {
     char own[256];
     describe_own(s, own, sizeof(own));
-    return sol_shm_fail(s, SOL_ERR_ABORTED, "%s: sol_comm_abort was called on rank %d", own,
-                        s->rank);
+    return sol_shm_fail(s, SOL_ERR_ABORTED, "%s: %s", own, s->comm->abort_text);
 }

@@ -119,6 +119,14 @@ static bool process_gone(const sol_shm_peer_t *peer)
     return peer->pid > 0 && !peer->same_process && kill(peer->pid, 0) != 0 && errno == ESRCH;
 }
 
+bool sol_shm_gone(sol_comm_t comm, int rank)
+{
+    const sol_shm_t *s = comm->state;
+    const sol_shm_peer_t *peer = &s->peers[rank];
+    return atomic_load_explicit(&peer->control->closed, memory_order_relaxed) != 0 ||
+           process_gone(peer);
+}
+
 /* Which of the awaited ranks have left or died? */
 static uint64_t find_suspects(sol_shm_t *s, const sol_shm_wait_t *w)
 {
