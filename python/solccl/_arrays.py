@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 # name: (code in the library, bytes of an element)
 DTYPES = {
@@ -36,19 +36,19 @@ _FORMATS = {"b": 0, "B": 1, "?": 1, "i": 2, "I": 3, "q": 4, "Q": 5, "l": 4, "L":
 _TYPESTRS = {"i1": 0, "u1": 1, "b1": 1, "i4": 2, "u4": 3, "i8": 4, "u8": 5, "f2": 6, "f4": 8, "f8": 9}
 
 
-class Buffer(NamedTuple):
-    """An array as a call needs it."""
-
-    address: int
-    count: int
-    dtype: int
-    on_gpu: bool
-    keep: Any  # what keeps the memory alive during the call
+# An array as a call needs it: address, elements, type, and what keeps the memory alive. (A plain
+# tuple: a call makes two, and its time on the host counts.)
+Buffer = tuple[int, int, int, Any]
 
 
 def itemsize(dtype: int) -> int:
     """Bytes of one element of a type."""
     return _SIZES[dtype]
+
+
+def dtype_name(dtype: int) -> str:
+    """Name of a type by its number."""
+    return next(name for name, (code, _) in DTYPES.items() if code == dtype)
 
 
 def dtype_code(dtype: Any) -> int:
@@ -68,13 +68,13 @@ def dtype_code(dtype: Any) -> int:
 _torch_codes: dict[Any, int] = {}
 
 
-def _of_torch(x: Any) -> Buffer:
+def _of_torch(x: Any, write: bool) -> Buffer:
     code = _torch_codes.get(x.dtype)
     if code is None:
         code = _torch_codes[x.dtype] = dtype_code(x.dtype)
     if not x.is_contiguous():
         raise ValueError("solccl needs a contiguous tensor: call .contiguous() first")
-    return Buffer(x.data_ptr(), x.numel(), code, x.is_cuda, x)
+    return (x.data_ptr(), x.numel(), code, x)
 
 
 _numpy_codes: dict[Any, int] = {}
@@ -91,7 +91,7 @@ def _of_numpy(x: Any, write: bool) -> Buffer:
         if not x.dtype.isnative:
             raise TypeError("solccl needs numbers in this machine's byte order")
         code = _numpy_codes[x.dtype] = dtype_code(x.dtype)
-    return Buffer(x.__array_interface__["data"][0], x.size, code, False, x)
+    return (x.__array_interface__["data"][0], x.size, code, x)
 
 
 def _contiguous(shape: Any, strides: Any, unit: int) -> bool:
@@ -121,7 +121,7 @@ def _of_cuda_interface(x: Any, interface: dict[str, Any], write: bool) -> Buffer
     address, read_only = interface["data"]
     if write and read_only:
         raise ValueError("the array that receives is read-only")
-    return Buffer(address or 0, _product(interface["shape"]), code, True, x)
+    return (address or 0, _product(interface["shape"]), code, x)
 
 
 class _DLTensor(ctypes.Structure):
@@ -175,7 +175,7 @@ def _of_dlpack(x: Any) -> Buffer:
     if not _contiguous(shape, strides, 1):
         raise ValueError("solccl needs a contiguous array")
     address = (tensor.data or 0) + tensor.byte_offset
-    return Buffer(address, _product(shape), code, device_type in (2, 13), capsule)
+    return (address, _product(shape), code, capsule)
 
 
 def _of_buffer(x: Any, write: bool) -> Buffer:
@@ -190,18 +190,27 @@ def _of_buffer(x: Any, write: bool) -> Buffer:
     count = view.nbytes // view.itemsize
     if view.readonly:  # ctypes takes the address of writable memory only
         copy = ctypes.create_string_buffer(view.tobytes(), view.nbytes or 1)
-        return Buffer(ctypes.addressof(copy), count, code, False, copy)
+        return (ctypes.addressof(copy), count, code, copy)
     held = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return Buffer(ctypes.addressof(held), count, code, False, held)
+    return (ctypes.addressof(held), count, code, held)
+
+
+# What has been found out about a type: how its arrays are read.
+_readers: dict[type, Any] = {}
 
 
 def buffer_of(x: Any, write: bool = False) -> Buffer:
     """Address, count and type of an array; `write`: it will be written to."""
+    reader = _readers.get(type(x))
+    if reader is not None:
+        return reader(x, write)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return _of_torch(x)
+        _readers[type(x)] = _of_torch
+        return _of_torch(x, write)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
+        _readers[type(x)] = _of_numpy
         return _of_numpy(x, write)
     interface = getattr(x, "__cuda_array_interface__", None)
     if interface is not None:
@@ -230,10 +239,10 @@ def stream_of(stream: Any, x: Any) -> int | None:
     None, PyTorch's current one where it has a say, else the default stream."""
     if stream is None:
         torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            device = x.device.index if isinstance(x, torch.Tensor) else torch.cuda.current_device()
-            return torch._C._cuda_getCurrentRawStream(device) or None
-        return None
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        index = x.get_device() if isinstance(x, torch.Tensor) else -1
+        return torch._C._cuda_getCurrentRawStream(index if index >= 0 else torch.cuda.current_device()) or None
     for name in ("cuda_stream", "ptr", "handle"):
         value = getattr(stream, name, None)
         if isinstance(value, int):

@@ -14,7 +14,7 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 from typing import Any
 
 from . import _arrays
-from ._arrays import Buffer, buffer_of, dtype_code, itemsize, like, stream_of
+from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, stream_of
 from ._library import Config, Info, UniqueId, check, failure, lib, unique_id
 
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}
@@ -54,7 +54,8 @@ def group() -> Iterator[None]:
     else:
         check(lib.sol_group_end())
     finally:
-        _open.keep = outer
+        if outer is None:
+            del _open.keep
 
 
 # How struct packs a scalar of each type; bfloat16 is the rounded upper half of a float32.
@@ -271,10 +272,10 @@ class Communicator:
 
     @staticmethod
     def _fits(what: str, buffer: Buffer, count: int, dtype: int) -> None:
-        if buffer.dtype != dtype or buffer.count != count:
+        if buffer[2] != dtype or buffer[1] != count:
             raise ValueError(
-                f"{what} has {buffer.count} elements of type {buffer.dtype}: "
-                f"expected {count} of type {dtype}"
+                f"{what} has {buffer[1]} elements of type {dtype_name(buffer[2])}: "
+                f"expected {count} of type {dtype_name(dtype)}"
             )
 
     def _blocks(self, x: Any, what: str) -> tuple[int, ...]:
@@ -291,22 +292,34 @@ class Communicator:
         op: "sum", "prod", "min", "max", "avg", or of `premul_sum`. The bits of the
         result are equal on all ranks and depend on the contributions alone.
         """
-        out = like(x, tuple(x.shape)) if out is None else out
-        send, recv = buffer_of(x), buffer_of(out, True)
-        self._fits("out", recv, send.count, send.dtype)
+        if out is x:
+            send = recv = buffer_of(x, True)
+        else:
+            out = like(x, tuple(x.shape)) if out is None else out
+            send, recv = buffer_of(x), buffer_of(out, True)
+            if send[1] != recv[1] or send[2] != recv[2]:
+                self._fits("out", recv, send[1], send[2])
+        code = op if type(op) is int else OPS.get(op)  # type: ignore[arg-type]
         status = _all_reduce(
-            send.address, recv.address, send.count, send.dtype, _op_of(op), self._h(), self._stream(stream, x)
+            send[0],
+            recv[0],
+            send[1],
+            send[2],
+            _op_of(op) if code is None else code,
+            self._handle if not self._closed else self._h(),
+            None if self._blocking else stream_of(stream, x),
         )
-        self._done(status, send, recv)
+        if status != 0 or _open.__dict__:
+            self._done(status, send, recv)
         return out
 
     def all_gather(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """Every rank's `x` [...], on every rank: out [size, ...]. In place: x is out[rank]."""
         out = like(x, (self.size, *x.shape)) if out is None else out
         send, recv = buffer_of(x), buffer_of(out, True)
-        self._fits("out", recv, send.count * self.size, send.dtype)
+        self._fits("out", recv, send[1] * self.size, send[2])
         status = lib.sol_all_gather(
-            send.address, recv.address, send.count, send.dtype, self._h(), self._stream(stream, x)
+            send[0], recv[0], send[1], send[2], self._h(), self._stream(stream, x)
         )
         self._done(status, send, recv)
         return out
@@ -317,9 +330,9 @@ class Communicator:
         """Block `rank` of the reduction of all ranks' `x` [size * n, ...]: out [n, ...]."""
         out = like(x, self._blocks(x, "x")) if out is None else out
         send, recv = buffer_of(x), buffer_of(out, True)
-        self._fits("x", send, recv.count * self.size, recv.dtype)
+        self._fits("x", send, recv[1] * self.size, recv[2])
         status = lib.sol_reduce_scatter(
-            send.address, recv.address, recv.count, recv.dtype, _op_of(op), self._h(), self._stream(stream, x)
+            send[0], recv[0], recv[1], recv[2], _op_of(op), self._h(), self._stream(stream, x)
         )
         self._done(status, send, recv)
         return out
@@ -328,7 +341,7 @@ class Communicator:
         """Root's `x` [...] into `x` on every rank. Returns it."""
         both = buffer_of(x, self.rank != root)
         status = lib.sol_broadcast(
-            both.address, both.address, both.count, both.dtype, root, self._h(), self._stream(stream, x)
+            both[0], both[0], both[1], both[2], root, self._h(), self._stream(stream, x)
         )
         self._done(status, both)
         return x
@@ -342,10 +355,10 @@ class Communicator:
         if self.rank == root:
             out = like(x, tuple(x.shape)) if out is None else out
             recv = buffer_of(out, True)
-            self._fits("out", recv, send.count, send.dtype)
-            address = recv.address
+            self._fits("out", recv, send[1], send[2])
+            address = recv[0]
         status = lib.sol_reduce(
-            send.address, address, send.count, send.dtype, _op_of(op), root, self._h(), self._stream(stream, x)
+            send[0], address, send[1], send[2], _op_of(op), root, self._h(), self._stream(stream, x)
         )
         self._done(status, send, recv)
         return out if self.rank == root else None
@@ -355,9 +368,9 @@ class Communicator:
         self._blocks(x, "x")
         out = like(x, tuple(x.shape)) if out is None else out
         send, recv = buffer_of(x), buffer_of(out, True)
-        self._fits("out", recv, send.count, send.dtype)
+        self._fits("out", recv, send[1], send[2])
         status = lib.sol_all_to_all(
-            send.address, recv.address, send.count // self.size, send.dtype, self._h(), self._stream(stream, x)
+            send[0], recv[0], send[1] // self.size, send[2], self._h(), self._stream(stream, x)
         )
         self._done(status, send, recv)
         return out
@@ -370,18 +383,18 @@ class Communicator:
         send, recv = buffer_of(x), buffer_of(out, True)
         if len(sendcounts) != self.size or len(recvcounts) != self.size:
             raise ValueError(f"sendcounts and recvcounts need {self.size} entries each")
-        if sum(sendcounts) > send.count or sum(recvcounts) > recv.count or send.dtype != recv.dtype:
+        if sum(sendcounts) > send[1] or sum(recvcounts) > recv[1] or send[2] != recv[2]:
             raise ValueError("the counts do not fit the arrays, or the arrays' types differ")
         array = c_size_t * self.size
         starts = [[sum(counts[:p]) for p in range(self.size)] for counts in (sendcounts, recvcounts)]
         status = lib.sol_all_to_all_v(
-            send.address,
+            send[0],
             array(*sendcounts),
             array(*starts[0]),
-            recv.address,
+            recv[0],
             array(*recvcounts),
             array(*starts[1]),
-            send.dtype,
+            send[2],
             self._h(),
             self._stream(stream, x),
         )
@@ -395,10 +408,10 @@ class Communicator:
         if self.rank == root:
             out = like(x, (self.size, *x.shape)) if out is None else out
             recv = buffer_of(out, True)
-            self._fits("out", recv, send.count * self.size, send.dtype)
-            address = recv.address
+            self._fits("out", recv, send[1] * self.size, send[2])
+            address = recv[0]
         status = lib.sol_gather(
-            send.address, address, send.count, send.dtype, root, self._h(), self._stream(stream, x)
+            send[0], address, send[1], send[2], root, self._h(), self._stream(stream, x)
         )
         self._done(status, send, recv)
         return out if self.rank == root else None
@@ -410,12 +423,12 @@ class Communicator:
         if self.rank == root:
             out = like(x, self._blocks(x, "x")) if out is None else out
             send = buffer_of(x)
-            address = send.address
+            address = send[0]
         recv = buffer_of(out, True)
         if send is not None:
-            self._fits("x", send, recv.count * self.size, recv.dtype)
+            self._fits("x", send, recv[1] * self.size, recv[2])
         status = lib.sol_scatter(
-            address, recv.address, recv.count, recv.dtype, root, self._h(), self._stream(stream, out)
+            address, recv[0], recv[1], recv[2], root, self._h(), self._stream(stream, out)
         )
         self._done(status, recv, *([send] if send is not None else []))
         return out
@@ -424,7 +437,7 @@ class Communicator:
         """`x` [...] to `peer`, which receives as much. May block until it does: see `group`."""
         buffer = buffer_of(x)
         status = lib.sol_send(
-            buffer.address, buffer.count, buffer.dtype, peer, self._h(), self._stream(stream, x)
+            buffer[0], buffer[1], buffer[2], peer, self._h(), self._stream(stream, x)
         )
         self._done(status, buffer)
 
@@ -432,7 +445,7 @@ class Communicator:
         """What `peer` sends, into `out` [...]. Returns it."""
         buffer = buffer_of(out, True)
         status = lib.sol_recv(
-            buffer.address, buffer.count, buffer.dtype, peer, self._h(), self._stream(stream, out)
+            buffer[0], buffer[1], buffer[2], peer, self._h(), self._stream(stream, out)
         )
         self._done(status, buffer)
         return out

@@ -88,13 +88,27 @@ _define("all_to_all(Tensor x, int comm) -> Tensor", _all_to_all, lambda x, comm:
 _define("broadcast_(Tensor(a!) x, int root, int comm) -> ()", _broadcast_, lambda x, root, comm: None)
 
 
+def _plain(x: torch.Tensor) -> bool:
+    """Nothing traces this call, so it need not go through PyTorch's dispatcher (4 us)."""
+    return (
+        type(x) is torch.Tensor
+        and not torch.compiler.is_compiling()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and x.is_contiguous()
+    )
+
+
 def all_reduce(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
     """The reduction of all ranks' `x` [...], as a new tensor [...] on every rank."""
+    if _plain(x):
+        return comm.all_reduce(x, torch.empty_like(x), op)
     return torch.ops.solccl.all_reduce(x, OPS[op], _index_of(comm))
 
 
 def all_reduce_(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
     """The reduction of all ranks' `x` [...], contiguous, into `x`. Returns it."""
+    if _plain(x):
+        return comm.all_reduce(x, x, op)
     torch.ops.solccl.all_reduce_(x, OPS[op], _index_of(comm))
     return x
 
