@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "solccl/device.h"
+#include "solccl/fused.h"
 
 /* A reduction as a call carries it: a built-in operation, or SOL_SUM with this rank's scalar. */
 typedef struct sol_reduction {
@@ -82,6 +83,11 @@ typedef struct sol_backend {
     /* All calls of a group that are on this communicator, progressed together, in this order for
      * equal pairs of ranks. */
     sol_status_t (*run_group)(sol_comm_t comm, const sol_call_t *calls, size_t ncalls);
+
+    /* solccl/fused.h, arguments checked; `call` is the all_reduce in it, as texts name it. NULL:
+     * core puts it together from run() and plain C. */
+    sol_status_t (*all_reduce_norm)(sol_comm_t comm, const sol_call_t *call,
+                                    const sol_norm_args_t *args);
 
     /* Collective; bytes > 0 and equal on all ranks (core has compared them over boot). All ranks
      * make the same exchanges over comm->boot even if one fails half-way (it goes on with a mark

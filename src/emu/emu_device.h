@@ -62,13 +62,20 @@ uint64_t emu_clock_ns(void);
 /* This CTA's shared memory: the same address for the same `key` in all its threads. */
 void *emu_shared(const void *key, size_t bytes);
 void *emu_shared_dynamic(void);
+
+/* Clusters. Every thread arrives and then waits, in turns; what was done before an arrival is known
+ * after the wait. */
+void emu_cluster_arrive(void);
+void emu_cluster_wait(void);
+/* Where the shared variable that is at `mine` here lies in CTA `cta` of the cluster. */
+void *emu_cluster_map(void *mine, unsigned cta);
 void emu_trap(const char *why);
 
-/* Enqueue a kernel; `arguments` was allocated by the caller and is freed by `release`. For
- * cuda_runtime.h. Returns a cudaError_t. */
+/* Enqueue a kernel, in clusters of `cluster` CTAs side by side; `arguments` was allocated by the
+ * caller and is freed by `release`. For cuda_runtime.h. Returns a cudaError_t. */
 int emu_enqueue(const void *kernel, void (*invoke)(const void *), void *arguments,
                 void (*release)(void *), struct emu_dim grid, struct emu_dim block,
-                size_t shared_bytes, bool early, void *stream);
+                unsigned cluster, size_t shared_bytes, bool early, void *stream);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
  *   emu_hooks.c    what the compiler calls at plain loads and stores
  *   emu_fiber.c    stacks and the switch between them
  *   emu_sched.c    devices, grids, CTAs, warps, threads; who runs next
+ *   emu_cluster.c  CTAs that start together and reach each other's shared memory
  *   emu_stream.c   streams, events, copies
  *   emu_runtime.c  the CUDA runtime's functions
  *   emu_report.c   errors, with source lines
@@ -68,6 +69,7 @@ enum emu_state {
     EMU_RUNNABLE,
     EMU_POLLING,     /* until one of polls[] changes */
     EMU_AT_BARRIER,  /* __syncthreads */
+    EMU_AT_CLUSTER,  /* the wait of a cluster's barrier */
     EMU_AT_WARP,     /* vote, shuffle, __syncwarp */
     EMU_PREDECESSOR, /* for the kernel before */
     EMU_EXITED
@@ -93,6 +95,8 @@ struct emu_thread {
     uint64_t result;
     uint32_t warp_kind, warp_mask;
     int warp_source;
+    bool arrived;   /* at the cluster's barrier, and has not waited yet */
+    uint32_t phase; /* of that arrival */
     /* memory order */
     struct emu_clock *known; /* what comes before whatever this thread does now */
     struct emu_clock *release_gpu, *release_sys; /* what its relaxed stores publish */
@@ -102,6 +106,23 @@ struct emu_thread {
     int polls_count;
     bool linked;
     struct emu_poll polls[EMU_POLLS];
+};
+
+/* A block of shared memory. */
+struct emu_shared {
+    struct emu_shared *next;
+    const void *key;
+    void *memory;
+    size_t bytes;
+};
+
+#define EMU_CLUSTER_MAX 8
+struct emu_cluster {
+    struct emu_cta *ctas[EMU_CLUSTER_MAX]; /* by place; NULL: ended */
+    unsigned count, live;                  /* CTAs; threads that have not exited */
+    unsigned arrived;
+    uint32_t phase;                   /* barriers completed */
+    struct emu_clock *coming, *known; /* of those that have arrived; of the last barrier */
 };
 
 struct emu_cta {
@@ -117,6 +138,7 @@ struct emu_cta {
     int place; /* in device->active, or -1 */
     bool triggered;
     struct emu_shared *shared;
+    struct emu_cluster *cluster; /* NULL: it is alone */
     struct emu_cta *next;
 };
 
@@ -127,6 +149,7 @@ struct emu_launch {
     void *arguments;
     void (*release)(void *arguments); /* frees them */
     struct emu_dim grid, block;
+    unsigned cluster; /* CTAs; 1: none */
     size_t shared_bytes;
     bool early; /* programmatic stream serialization */
     int users;
@@ -140,7 +163,7 @@ struct emu_grid {
     struct emu_grid *before; /* the kernel before it in the stream, while that has not ended */
     uint64_t number;
     unsigned blocks, started, ended, triggered;
-    unsigned *order; /* in which blocks start */
+    unsigned *order; /* in which clusters start */
     struct emu_clock *start, *end;
     struct emu_clock *joined[EMU_ACQUIRED]; /* lately joined into `end` */
     unsigned joined_next;
@@ -233,6 +256,13 @@ void emu_sched_open(void);
 void emu_sched_close(void);
 uint32_t emu_slot_take(struct emu_device *d);
 void emu_slot_give(struct emu_device *d, uint32_t slot);
+
+/* This thread's CTA's block of shared memory of `key`, or another one's. */
+void *emu_shared_of(struct emu_cta *c, const void *key, size_t bytes);
+/* emu_cluster.c: CTA `index` of a grid joins its cluster; a thread, a CTA has ended. */
+bool emu_cluster_join(struct emu_cta *c, struct emu_cta *first, unsigned place);
+void emu_cluster_thread_ends(struct emu_cta *c);
+void emu_cluster_leave(struct emu_cta *c);
 
 /* ---- fibers -----------------------------------------------------------------------------------
  */

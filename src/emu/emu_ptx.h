@@ -169,6 +169,18 @@ SOL_GPU_FN void sol_admit_successor(void)
 {
     emu_admit_successor();
 }
+SOL_GPU_FN void sol_cluster_arrive(void)
+{
+    emu_cluster_arrive();
+}
+SOL_GPU_FN void sol_cluster_wait(void)
+{
+    emu_cluster_wait();
+}
+SOL_GPU_FN void sol_cluster_store(float *mine, uint32_t cta, float x)
+{
+    emu_store_plain(emu_cluster_map(mine, cta), emu_detail::bits(x), 4);
+}
 SOL_GPU_FN int sol_opaque(int x)
 {
     return x;
@@ -204,6 +216,14 @@ SOL_GPU_FN float sol_mul_f32(float a, float b)
 SOL_GPU_FN float sol_div_f32(float a, float b)
 {
     return a / b;
+}
+SOL_GPU_FN float sol_sqrt_f32(float a)
+{
+    return __builtin_sqrtf(a);
+}
+SOL_GPU_FN float sol_rint_f32(float a)
+{
+    return __builtin_rintf(a);
 }
 SOL_GPU_FN double sol_add_f64(double a, double b)
 {

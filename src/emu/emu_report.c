@@ -85,6 +85,8 @@ static const char *state_name(enum emu_state s)
         return "wait at __syncthreads";
     case EMU_AT_WARP:
         return "wait for other lanes";
+    case EMU_AT_CLUSTER:
+        return "wait for their cluster";
     default:
         return "wait for the kernel before";
     }

@@ -133,18 +133,19 @@ static cudaError_t enqueue(cudaStream_t stream, const struct emu_op *op)
 
 int emu_enqueue(const void *kernel, void (*invoke)(const void *), void *arguments,
                 void (*release)(void *), struct emu_dim grid, struct emu_dim block,
-                size_t shared_bytes, bool early, void *stream)
+                unsigned cluster, size_t shared_bytes, bool early, void *stream)
 {
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
     uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     struct emu_launch *l = calloc(1, sizeof(*l));
-    if (!l || threads == 0 || threads > EMU_THREADS_MAX || blocks == 0 || blocks > 1u << 20) {
+    if (!l || threads == 0 || threads > EMU_THREADS_MAX || blocks == 0 || blocks > 1u << 20 ||
+        cluster == 0 || cluster > EMU_CLUSTER_MAX || blocks % cluster != 0) {
         free(l);
         release(arguments);
         return result(l ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
     }
-    *l = (struct emu_launch){kernel, invoke,       arguments, release, grid,
-                             block,  shared_bytes, early,     1};
+    *l = (struct emu_launch){kernel, invoke,  arguments,    release, grid,
+                             block,  cluster, shared_bytes, early,   1};
     struct emu_op op = {.kind = EMU_OP_KERNEL, .launch = l};
     enter();
     cudaError_t e = enqueue(stream, &op);

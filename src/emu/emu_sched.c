@@ -21,12 +21,6 @@
 struct emu_machine emu;
 struct emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
-struct emu_shared { /* a block of shared memory */
-    struct emu_shared *next;
-    const void *key;
-    void *memory;
-};
-
 /* ----------------------------------------------------------------------- slots */
 
 uint32_t emu_slot_take(struct emu_device *d)
@@ -175,6 +169,7 @@ static void cta_free(struct emu_cta *c)
         emu_deallocate(s->memory);
         free(s);
     }
+    emu_cluster_leave(c);
     free(c->threads);
     free(c->runnable);
     free(c);
@@ -235,6 +230,7 @@ static void thread_end(struct emu_thread *t)
         join_end(c->grid, t->acquired[i]);
     c->threads[t->id & (EMU_THREADS_MAX - 1)] = NULL;
     thread_free(t);
+    emu_cluster_thread_ends(c);
     if (--c->live == 0)
         cta_end(c);
     else if (c->arrived == c->live)
@@ -281,13 +277,14 @@ static struct emu_thread *thread_new(struct emu_cta *c, unsigned index)
     return t;
 }
 
-static bool cta_start(struct emu_grid *g, unsigned index)
+/* `first`: of its cluster, or NULL. The new one, or NULL: no memory. */
+static struct emu_cta *cta_start(struct emu_grid *g, unsigned index, struct emu_cta *first)
 {
     struct emu_device *d = g->device;
     const struct emu_launch *l = g->launch;
     struct emu_cta *c = calloc(1, sizeof(*c));
     if (!c)
-        return false;
+        return NULL;
     c->grid = g;
     c->device = d;
     c->count = (int)(l->block.x * l->block.y * l->block.z);
@@ -296,7 +293,7 @@ static bool cta_start(struct emu_grid *g, unsigned index)
     c->place = -1;
     if (!c->threads || !c->runnable) {
         cta_free(c);
-        return false;
+        return NULL;
     }
     c->slot = emu_slot_take(d);
     struct emu_slot *s = &emu.slots[c->slot];
@@ -310,15 +307,17 @@ static bool cta_start(struct emu_grid *g, unsigned index)
     g->ctas = c;
     d->resident++;
     g->started++;
+    if (l->cluster > 1 && !emu_cluster_join(c, first, index % l->cluster))
+        return NULL;
     for (int i = 0; i < c->count; i++) {
         struct emu_thread *t = thread_new(c, (unsigned)i);
         if (!t)
-            return false;
+            return NULL;
         c->threads[i] = t;
         c->live++;
         make_runnable(t);
     }
-    return true;
+    return c;
 }
 
 struct emu_grid *emu_grid_start(struct emu_launch *l, struct emu_device *d, struct emu_stream *s,
@@ -326,13 +325,14 @@ struct emu_grid *emu_grid_start(struct emu_launch *l, struct emu_device *d, stru
 {
     struct emu_grid *g = calloc(1, sizeof(*g));
     unsigned blocks = l->grid.x * l->grid.y * l->grid.z;
-    unsigned *order = calloc(blocks, sizeof(*order));
+    unsigned clusters = blocks / l->cluster;
+    unsigned *order = calloc(clusters, sizeof(*order));
     if (!g || !order) {
         free(g);
         free(order);
         return NULL;
     }
-    for (unsigned i = 0; i < blocks; i++) {
+    for (unsigned i = 0; i < clusters; i++) {
         unsigned j = emu_below(i + 1);
         order[i] = order[j];
         order[j] = i;
@@ -353,14 +353,28 @@ struct emu_grid *emu_grid_start(struct emu_launch *l, struct emu_device *d, stru
     return g;
 }
 
-/* Older grids first. */
+static bool cluster_start(struct emu_grid *g, unsigned index)
+{
+    const unsigned size = g->launch->cluster;
+    struct emu_cta *first = NULL;
+    for (unsigned k = 0; k < size; k++) {
+        struct emu_cta *c = cta_start(g, index * size + k, first);
+        if (!c)
+            return false;
+        first = first ? first : c;
+    }
+    return true;
+}
+
+/* Older grids first. All CTAs of a cluster, or none. */
 static void start_ctas_of(struct emu_device *d, struct emu_grid *g, int room)
 {
     if (!g)
         return;
     start_ctas_of(d, g->next, room);
-    while (g->started < g->blocks && d->resident < room)
-        if (!cta_start(g, g->order[g->started])) {
+    const unsigned size = g->launch->cluster;
+    while (g->started < g->blocks && d->resident + (int)size <= room)
+        if (!cluster_start(g, g->order[g->started / size])) {
             emu_fail(0, "out of memory for CUDA threads");
             return;
         }
@@ -679,9 +693,8 @@ void emu_admit_successor(void)
     trigger(emu.current->cta);
 }
 
-void *emu_shared(const void *key, size_t bytes)
+void *emu_shared_of(struct emu_cta *c, const void *key, size_t bytes)
 {
-    struct emu_cta *c = emu.current->cta;
     for (struct emu_shared *s = c->shared; s; s = s->next)
         if (s->key == key)
             return s->memory;
@@ -694,9 +707,15 @@ void *emu_shared(const void *key, size_t bytes)
     }
     s->key = key;
     s->memory = memory;
+    s->bytes = bytes;
     s->next = c->shared;
     c->shared = s;
     return memory;
+}
+
+void *emu_shared(const void *key, size_t bytes)
+{
+    return emu_shared_of(emu.current->cta, key, bytes);
 }
 
 void *emu_shared_dynamic(void)

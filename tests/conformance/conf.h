@@ -126,8 +126,8 @@ typedef struct conf_case {
     int deadline_s;       /* 0: 120 */
 } conf_case_t;
 
-extern const conf_case_t conf_cases_data[], conf_cases_comm[],
-    conf_cases_memory[]; /* end: name NULL */
+extern const conf_case_t conf_cases_data[], conf_cases_comm[], conf_cases_memory[],
+    conf_cases_fused[]; /* end: name NULL */
 
 #define CONF_DOING 256 /* bytes of conf_t.doing */
 

@@ -367,3 +367,25 @@ void ref_scalar(void *out, sol_dtype_t dtype, uint64_t seed, int rank)
     uint64_t bits = h % 5 == 0 ? h : ref_is_float(dtype) ? plain_bits(dtype, h) : h % 7;
     store_bits(out, ref_size(dtype), bits);
 }
+
+/* ---------------------------------------------------------------- single elements */
+
+float ref_get(const void *data, sol_dtype_t dtype, size_t i)
+{
+    const char *p = (const char *)data + i * ref_size(dtype);
+    float value;
+    if (dtype != SOL_FLOAT32)
+        return decode(format_of(dtype), (uint32_t)load_bits(p, ref_size(dtype)));
+    memcpy(&value, p, sizeof(value));
+    return value;
+}
+
+void ref_put(void *data, sol_dtype_t dtype, size_t i, float value)
+{
+    char *p = (char *)data + i * ref_size(dtype);
+    uint32_t bits = 0x7fc00000u;
+    if (dtype != SOL_FLOAT32)
+        store_bits(p, ref_size(dtype), encode(format_of(dtype), value));
+    else
+        memcpy(p, value == value ? (const void *)&value : &bits, sizeof(value));
+}

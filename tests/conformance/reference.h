@@ -43,4 +43,8 @@ uint64_t ref_special(sol_dtype_t dtype, unsigned k);
 /* A scalar for premultiplied sums: a pure function of (seed, rank). Writes ref_size bytes. */
 void ref_scalar(void *out, sol_dtype_t dtype, uint64_t seed, int rank);
 
+/* Element i of a float type other than FLOAT64, and back: rounded once, a NaN canonical. */
+float ref_get(const void *data, sol_dtype_t dtype, size_t i);
+void ref_put(void *data, sol_dtype_t dtype, size_t i, float value);
+
 #endif

@@ -17,6 +17,7 @@
  * for this very thread.
  */
 #include "backend/cuda/cuda_state.h"
+#include "device/kernels/norm_launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static sol_status_t cuda_failed(const char *what, cudaError_t error)
 static sol_status_t read_switches(struct sol_cuda *state, struct facts *facts, long *pdl)
 {
     char why[256];
-    long mixing = 1, p2p = 1;
+    long mixing = 1, p2p = 1, spread = 0, vectors = 0;
     sol_status_t status = sol_env_int("SOLCCL_CUDA_P2P", 0, 1, &p2p, why, sizeof why);
     if (status == SOL_OK) {
         status = sol_env_int("SOLCCL_CUDA_PDL", 0, 1, pdl, why, sizeof why);
@@ -97,6 +98,15 @@ static sol_status_t read_switches(struct sol_cuda *state, struct facts *facts, l
     if (status == SOL_OK) {
         status = sol_cuda_multicast_wanted(&facts->want_multicast, why, sizeof why);
     }
+    if (status == SOL_OK) {
+        status = sol_env_int("SOLCCL_CUDA_NORM_SPREAD", 0, 8, &spread, why, sizeof why);
+    }
+    if (status == SOL_OK) {
+        status = sol_env_int("SOLCCL_CUDA_NORM_VECTORS", 0, 2, &vectors, why, sizeof why);
+    }
+    /* powers of two */
+    state->norm_spread = (spread & (spread - 1)) == 0 ? (int)spread : 0;
+    state->norm_vectors = (vectors & (vectors - 1)) == 0 ? (int)vectors : 0;
     facts->want_p2p = (int32_t)p2p;
     state->order.mixing = mixing != 0;
     return status == SOL_OK ? SOL_OK : sol_thread_error(status, "%s", why);
@@ -127,6 +137,7 @@ static sol_status_t read_device(sol_comm_t comm, struct sol_cuda *state, struct 
         return status;
     }
     state->flags = pdl && properties.major >= 9 ? SOL_GPU_PDL : 0;
+    state->clusters = properties.major >= 9;
     status = sol_cuda_plan_open(&state->plan, state->gpu_name, comm->nranks, algorithm_named);
     if (status != SOL_OK) {
         return status;
@@ -303,6 +314,7 @@ static sol_status_t open_multicast(sol_comm_t comm, struct sol_cuda *state)
 static sol_status_t start_kernels(sol_comm_t comm, struct sol_cuda *state, cudaStream_t stream)
 {
     cudaError_t error = sol_gpu_preload();
+    error = error != cudaSuccess ? error : sol_gpu_norm_preload();
     if (error != cudaSuccess) {
         return cuda_failed("loading the kernels", error);
     }

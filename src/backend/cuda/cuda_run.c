@@ -434,6 +434,46 @@ sol_status_t sol_cuda_run(sol_comm_t comm, const sol_call_t *call)
     return status;
 }
 
+static sol_status_t check_memory(sol_comm_t comm, struct sol_cuda *state, const sol_call_t *call,
+                                 const void *const *memory, size_t nmemory)
+{
+    char why[256], what[160];
+    for (size_t i = 0; i < nmemory; i++) {
+        if (SOL_UNLIKELY(!sol_cuda_buffer_reachable(&state->buffers, memory[i], why, sizeof why))) {
+            sol_call_describe(call, what, sizeof what);
+            return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: %s", what, why);
+        }
+    }
+    return SOL_OK;
+}
+
+sol_status_t sol_cuda_run_with(sol_comm_t comm, const sol_call_t *call, const void *const *memory,
+                               size_t nmemory, sol_cuda_launch enqueue_own, const void *work)
+{
+    struct sol_cuda *state = sol_cuda_of(comm);
+    struct sol_cuda_device_scope scope;
+    struct sol_cuda_turn turn;
+    cudaStream_t stream = (cudaStream_t)call->stream;
+    sol_status_t status = still_healthy(comm, state);
+    if (status != SOL_OK) {
+        return status;
+    }
+    cudaError_t error = sol_cuda_enter(state->device, &scope);
+    if (error != cudaSuccess) {
+        return cuda_failed(comm, call, error);
+    }
+    status = check_memory(comm, state, call, memory, nmemory);
+    status = status == SOL_OK ? prepare(comm, state, call) : status;
+    if (status == SOL_OK && !moves_nothing(call)) {
+        error = sol_cuda_order_begin(&state->order, stream, &turn);
+        error = error != cudaSuccess ? error : enqueue_own(state, call, work);
+        error = error != cudaSuccess ? error : sol_cuda_order_end(&state->order, stream, &turn);
+        status = error == cudaSuccess ? SOL_OK : cuda_failed(comm, call, error);
+    }
+    sol_cuda_leave(&scope);
+    return status;
+}
+
 sol_status_t sol_cuda_run_group(sol_comm_t comm, const sol_call_t *calls, size_t ncalls)
 {
     struct sol_cuda *state = sol_cuda_of(comm);

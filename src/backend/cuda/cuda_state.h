@@ -29,7 +29,9 @@ struct sol_cuda {
     int p2p;        /* our kernels can be used; else everything goes to NCCL */
     unsigned flags; /* SOL_GPU_PDL or 0 */
     int check;
-    uint64_t collectives; /* number of the last one */
+    int clusters;                  /* this GPU has them */
+    int norm_spread, norm_vectors; /* SOLCCL_CUDA_NORM_SPREAD, _VECTORS: overrides; 0: none */
+    uint64_t collectives;          /* number of the last one */
     struct sol_cuda_board *board;
     struct sol_cuda_order order;
     struct sol_cuda_buffers buffers;
@@ -105,6 +107,17 @@ void sol_cuda_poll_error(sol_comm_t comm);
 /* The op of a collective call, with what plan, environment and tuning file ask for. */
 void sol_cuda_make_op(const struct sol_cuda *state, const sol_call_t *call, struct sol_gpu_op *op,
                       const char **why);
+
+/* An operation with kernels of its own: checks, order and errors of sol_cuda_run; `launch` enqueues
+ * on call->stream. `memory`: what it touches besides call->send and call->recv; NULLs are fine. */
+typedef cudaError_t (*sol_cuda_launch)(struct sol_cuda *state, const sol_call_t *call,
+                                       const void *work);
+sol_status_t sol_cuda_run_with(sol_comm_t comm, const sol_call_t *call, const void *const *memory,
+                               size_t nmemory, sol_cuda_launch launch, const void *work);
+
+/* cuda_fused.c */
+sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
+                                      const sol_norm_args_t *args);
 
 /* cuda_memory.c */
 sol_status_t sol_cuda_mem_alloc(sol_comm_t comm, size_t bytes, void **memory);

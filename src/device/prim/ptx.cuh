@@ -141,6 +141,37 @@ SOL_GPU_FN void sol_admit_successor(void)
 #endif
 }
 
+/* --- clusters: CTAs that reach each other's shared memory. Without them (below sm_90) a launch has
+ * clusters of one, which call none of these. ------------------------------------------------- */
+
+/* All threads of a cluster arrive, and wait for each other; what each did before it arrived comes
+ * before what others do after they have waited. */
+SOL_GPU_FN void sol_cluster_arrive(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+SOL_GPU_FN void sol_cluster_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+/* Store to the variable of CTA `cta` of the cluster that is `mine` here. */
+SOL_GPU_FN void sol_cluster_store(float *mine, uint32_t cta, float x)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t here = (uint32_t)__cvta_generic_to_shared(mine), there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(cta));
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(x) : "memory");
+#else
+    (void)cta;
+    *mine = x;
+#endif
+}
+
 /* The same value, of which the compiler knows nothing: what depends on it is computed where it is
  * used, instead of being kept in registers from before a loop. */
 SOL_GPU_FN int sol_opaque(int x)
@@ -190,6 +221,15 @@ SOL_GPU_FN float sol_mul_f32(float a, float b)
 SOL_GPU_FN float sol_div_f32(float a, float b)
 {
     return __fdiv_rn(a, b);
+}
+SOL_GPU_FN float sol_sqrt_f32(float a)
+{
+    return __fsqrt_rn(a);
+}
+/* To the nearest integer, ties to even. */
+SOL_GPU_FN float sol_rint_f32(float a)
+{
+    return rintf(a);
 }
 SOL_GPU_FN double sol_add_f64(double a, double b)
 {

@@ -188,12 +188,16 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
     struct emu_dim grid = {config->gridDim.x, config->gridDim.y, config->gridDim.z};
     struct emu_dim block = {config->blockDim.x, config->blockDim.y, config->blockDim.z};
     bool early = false;
-    for (unsigned i = 0; i < config->numAttrs; i++)
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            cluster = config->attrs[i].val.clusterDim.x;
         if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
             early = config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+    }
     return (cudaError_t)emu_enqueue(reinterpret_cast<const void *>(kernel), call::invoke, c,
-                                    call::release, grid, block, config->dynamicSmemBytes, early,
-                                    config->stream);
+                                    call::release, grid, block, cluster, config->dynamicSmemBytes,
+                                    early, config->stream);
 }
 
 template <class T> cudaError_t cudaMalloc(T **memory, size_t bytes)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # run.sh BUILD [NAME...]: compile each mutant of mutants.txt and show that the emulator finds it.
-# BUILD is the build tree with the emulator. Two at a time. Prints "ok NAME: what was said" or
+# BUILD is the build tree with the emulator. Two at a time. Mutants whose name begins with norm_ are
+# of the kernels of solccl/fused.h and are shown to their test. Prints "ok NAME: what was said" or
 # "FAILED NAME: survived"; the last line is the sum. First the kernels as they are must pass.
 set -u
 build=$(cd "$1" && pwd) || exit 2
@@ -10,14 +11,15 @@ shift
 cd "$(dirname "$0")/../../.."
 root=$PWD
 [ -f "$build/tests/emu/mutants.env" ] || { echo "no emulator in $build"; exit 77; }
-cmake --build "$build" --target emu_driver emu_names >/dev/null || exit 1
+cmake --build "$build" --target emu_driver emu_norm_driver emu_names >/dev/null || exit 1
 . "$build/tests/emu/mutants.env"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # mutant NAME FILE SUBSTITUTION SEEDS: 0 if the kernels pass.
 mutant() {
-    local dir=$work/$1
+    local dir=$work/$1 kernels=few_kernels.cu driver=$LIBRARIES ranks=2-4
+    case $1 in norm*) kernels=few_norm.cu driver=$NORM_LIBRARIES ranks=1-4 ;; esac
     mkdir -p "$dir/src" && cp -r src/device src/proto "$dir/src/" || return 3
     if [ -n "$2" ]; then
         perl -0pi -e "$3" "$dir/src/$2" || return 3
@@ -25,16 +27,16 @@ mutant() {
     fi
     # shellcheck disable=SC2086
     $CXX $FLAGS -w -I"$root/src/emu/include" -I"$dir/src" -I"$root/src" -I"$root/include" \
-        -x c++ -c tests/emu/mutants/few_kernels.cu -o "$dir/kernels.o" &&
-        $CXX "$dir/kernels.o" $LIBRARIES -o "$dir/emu_kernels" || return 3
-    timeout 100 "$dir/emu_kernels" --few --jobs 1 --ranks 2-4 --seeds "$4"
+        -x c++ -c "tests/emu/mutants/$kernels" -o "$dir/kernels.o" &&
+        $CXX "$dir/kernels.o" $driver -o "$dir/emu_kernels" || return 3
+    timeout 100 "$dir/emu_kernels" --few --jobs 1 --ranks $ranks --seeds "$4"
 }
 
 try() { # try NAME FILE SUBSTITUTION
     local log=$work/$1.log said
     mutant "$1" "$2" "$3" 60 >"$log" 2>&1
     local code=$?
-    said=$(grep -m1 -oE 'emu: error.*|is wrong.*|was not written.*|wrote outside.*' "$log" |
+    said=$(grep -m1 -oE 'emu: error.*|is wrong.*|was not written.*|wrote outside.*|: byte.*' "$log" |
         sed 's/emu: error (seed [^)]*): //')
     rm -rf "${work:?}/$1"
     case $code in
@@ -50,10 +52,11 @@ wanted() {
     [ ${#names[@]} -eq 0 ] || printf '%s\n' "${names[@]}" | grep -qxF -- "$1"
 }
 
-if ! mutant none '' '' 6 >"$work/none.log" 2>&1; then
+for none in none norm_none; do
+    mutant $none '' '' 4 >"$work/none.log" 2>&1 && continue
     tail -n 20 "$work/none.log"
-    echo "FAILED none: the kernels as they are do not pass"
-fi >"$work/results"
+    echo "FAILED $none: the kernels as they are do not pass"
+done >"$work/results"
 while IFS= read -r line; do
     case $line in '#'* | '') continue ;; esac
     name=${line%% | *} rest=${line#* | }

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fused.h: the operations around the collective, in one call with it.
+ *
+ *     struct sol_norm_args args = SOL_NORM_ARGS_INIT;
+ *     args.tokens = 32, args.hidden = 8192, args.dtype = SOL_BFLOAT16;
+ *     args.input = partial, args.residual = residual, args.residual_out = residual;
+ *     args.weight = gamma, args.epsilon = 1e-6f;
+ *     args.output = normed, args.output_dtype = SOL_BFLOAT16;
+ *     sol_all_reduce_norm(&args, comm, stream);
+ *
+ * The rules of solccl.h hold here too: return values, counts, pointers without
+ * alignment, ordering, streams, bounded waits, thread-safety.
+ */
+#ifndef SOLCCL_FUSED_H
+#define SOLCCL_FUSED_H
+
+#include "solccl/solccl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Which norm of a token's row. */
+typedef enum sol_norm {
+    SOL_NORM_RMS = 0,  /**< h / sqrt(mean(h^2) + epsilon) */
+    SOL_NORM_LAYER = 1 /**< (h - mean(h)) / sqrt(mean((h - mean(h))^2) + epsilon) */
+} sol_norm_t;
+
+/** How the output is scaled before it is rounded to an 8-bit type. */
+typedef enum sol_quant {
+    SOL_QUANT_NONE = 0,      /**< not at all: output_dtype is FLOAT32, FLOAT16 or BFLOAT16 */
+    SOL_QUANT_STATIC = 1,    /**< by one scale that the caller gives */
+    SOL_QUANT_TOKEN = 2,     /**< by one scale a token, found from the row and written */
+    SOL_QUANT_GROUP = 3,     /**< by one scale for every 128 columns of a token */
+    SOL_QUANT_GROUP_POW2 = 4 /**< the same, rounded up to a power of two */
+} sol_quant_t;
+
+/** Columns of a group of SOL_QUANT_GROUP and SOL_QUANT_GROUP_POW2; a row's last may be shorter. */
+#define SOL_QUANT_GROUP_COLUMNS 128
+
+/**
+ * What sol_all_reduce_norm works on. Initialise it with SOL_NORM_ARGS_INIT. All matrices are
+ * row-major without gaps: `tokens` rows of `hidden` elements. On GPU ranks all memory is the
+ * GPU's. Fields are only ever added at the end.
+ */
+typedef struct sol_norm_args {
+    size_t size; /**< sizeof(sol_norm_args_t) of the caller */
+    size_t tokens, hidden;
+    sol_dtype_t dtype; /**< of input, residual, residual_out, weight, bias: FLOAT32, FLOAT16 or
+                            BFLOAT16 */
+    sol_norm_t norm;
+    const void *input;    /**< this rank's contribution to the sum */
+    const void *residual; /**< equal on all ranks; NULL: zeros */
+    void *residual_out;   /**< the new residual, before the norm; may be `residual` or `input`
+                               itself; NULL: not wanted */
+    const void *weight;   /**< `hidden` elements; NULL: ones, and weight_bias is not added */
+    const void *bias;     /**< `hidden` elements, added last; NULL: none */
+    float weight_bias;    /**< added to every weight: 0, or 1 for models that store weight - 1 */
+    float epsilon;        /**< not negative */
+    void *output;         /**< may be `input` itself if its elements are as large */
+    sol_dtype_t output_dtype; /**< as dtype's, or FLOAT8_E4M3, FLOAT8_E5M2, INT8 with a quant */
+    sol_quant_t quant;
+    const float *static_scale; /**< SOL_QUANT_STATIC: one float; the output is divided by it */
+    float *scales; /**< written: SOL_QUANT_TOKEN: `tokens` floats; groups: tokens rows of
+                        ceil(hidden / 128) floats; otherwise not used */
+} sol_norm_args_t;
+
+#define SOL_NORM_ARGS_INIT                                                                         \
+    {                                                                                              \
+        sizeof(sol_norm_args_t), 0, 0, SOL_BFLOAT16, SOL_NORM_RMS, NULL, NULL, NULL, NULL, NULL,   \
+            0.0f, 0.0f, NULL, SOL_BFLOAT16, SOL_QUANT_NONE, NULL, NULL                             \
+    }
+
+/**
+ * Sum over the ranks, add the residual, normalise, scale, and round: what follows every attention
+ * and every feed-forward block of a transformer whose layers are split across ranks.
+ *
+ * All arithmetic is IEEE fp32, each operation rounded to nearest even. Of token t and column i:
+ *
+ *   h = round_to_dtype(((x_0 + x_1) + ...) + residual)       ranks in order; to residual_out
+ *   r = 1 / sqrt(sum(h^2) * (1 / hidden) + epsilon)          (RMS)
+ *   y = (h * r) * (weight + weight_bias) + bias
+ *   m = sum(h) * (1 / hidden), r from (h - m)^2,             (LAYER)
+ *   y = ((h - m) * r) * (weight + weight_bias) + bias
+ *
+ * and the output is y, or q = y * (1 / scale), rounded once to output_dtype. The two sums have an
+ * order that depends on `hidden` and `dtype` alone (docs/fused.md), so that a token's result has
+ * the same bits on every rank, from CPU and GPU ranks, and in every batch that the token is in.
+ * Scales are amax / L with amax the largest |y| of the token or group, at least 2^-100, and L the
+ * largest finite value of output_dtype (INT8: 127). FP8 saturates; INT8 rounds to nearest even
+ * and saturates at -127 and 127. A NaN in a row makes its scale NaN; INT8 then holds 0.
+ *
+ * Collective over `comm`: all ranks pass equal tokens, hidden, dtype and norm, and a residual
+ * (with equal contents) or none; what else they pass may differ, as a rank's outputs are its own.
+ * tokens or hidden 0: takes part in ordering and moves nothing. Stream-ordered and legal in a
+ * capture on GPU ranks, blocking on CPU ranks; not legal inside a group. Each of the matrices may
+ * be given by any pointer, aligned or not; multiples of 16 bytes, also of the rows, are fastest.
+ * Errors: as the collectives'; STATE (a group is open); UNSUPPORTED (GPU ranks without peer
+ * access; a row larger than a staging slot, with staging_bytes made small).
+ */
+SOL_API sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm,
+                                         void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* SOLCCL_FUSED_H */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_fused.c: the calls of solccl/fused.h on GPU ranks: like a collective, with
+ * a launcher of their own. Nothing here is ever left to NCCL.
+ */
+#include "backend/cuda/cuda_state.h"
+#include "device/kernels/norm_launch.h"
+
+struct norm_work {
+    const sol_norm_args_t *args;
+    struct sol_gpu_norm_shape shape;
+};
+
+static cudaError_t launch_norm(struct sol_cuda *state, const sol_call_t *call, const void *work)
+{
+    const struct norm_work *w = work;
+    return sol_gpu_norm_launch(&state->gpu, w->args, &w->shape, state->flags, call->sequence,
+                               (cudaStream_t)call->stream);
+}
+
+/* Ranks that share a GPU have SMs of their own, but not side by side: no clusters then. */
+static int most_spread(const struct sol_cuda *state)
+{
+    const int wished = state->norm_spread;
+    const int most = state->clusters && state->ranks_here <= 1 ? 8 : 1;
+    return wished > 0 && wished < most ? wished : most;
+}
+
+sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
+                                      const sol_norm_args_t *args)
+{
+    struct sol_cuda *state = sol_cuda_of(comm);
+    struct norm_work work = {args, {0, 0, 0, 0, 0}};
+    const void *memory[] = {args->residual, args->residual_out, args->weight,
+                            args->bias,     args->scales,       args->static_scale};
+    if (!state->p2p) {
+        return sol_comm_error(comm, SOL_ERR_UNSUPPORTED,
+                              "sol_all_reduce_norm: needs GPUs that reach each other: %s",
+                              state->fallback);
+    }
+    const uint64_t row = (uint64_t)args->hidden * sol_dtype_size(args->dtype);
+    if ((row + 15) / 16 * 16 > state->gpu.layout.slot_bytes) {
+        return sol_comm_error(comm, SOL_ERR_UNSUPPORTED,
+                              "sol_all_reduce_norm: a row of %llu bytes is longer than a slot, "
+                              "%llu: make staging_bytes larger",
+                              (unsigned long long)row,
+                              (unsigned long long)state->gpu.layout.slot_bytes);
+    }
+    work.shape.most_spread = most_spread(state);
+    work.shape.spread = state->norm_spread;
+    work.shape.vectors = state->norm_vectors;
+    return sol_cuda_run_with(comm, call, memory, sizeof memory / sizeof memory[0], launch_norm,
+                             &work);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fused.c: the calls of solccl/fused.h: checked here, then handed to a backend
+ * that has a kernel of its own for them, or put together from its all_reduce and
+ * a norm in plain C (CPU ranks).
+ *
+ * Must never let the two ways differ in a bit.
+ */
+#include "coll/fpmode.h"
+#include "coll/norm.h"
+#include "core/flight.h"
+#include "core/setup.h"
+#include "core/use.h"
+
+#include <string.h>
+
+#define WHO "sol_all_reduce_norm"
+#define SCRATCH_BYTES ((size_t)256 << 10) /* of sums in fp32, or one row */
+
+static bool is_float(sol_dtype_t dtype)
+{
+    return dtype == SOL_FLOAT32 || dtype == SOL_FLOAT16 || dtype == SOL_BFLOAT16;
+}
+
+static sol_status_t refuse_types(sol_comm_t comm, const sol_norm_args_t *args)
+{
+    const bool small = sol_norm_quantised(args->output_dtype);
+    if (!is_float(args->dtype)) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": dtype is %s: expected float32, float16 or bfloat16",
+                              sol_dtype_name(args->dtype));
+    }
+    if ((unsigned)args->norm > SOL_NORM_LAYER) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": norm is %d: expected 0 or 1",
+                              (int)args->norm);
+    }
+    if ((unsigned)args->quant > SOL_QUANT_GROUP_POW2) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": quant is %d: expected 0 to 4",
+                              (int)args->quant);
+    }
+    if (args->quant == SOL_QUANT_NONE ? !is_float(args->output_dtype) : !small) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": output_dtype is %s: expected %s with quant %d",
+                              sol_dtype_name(args->output_dtype),
+                              args->quant == SOL_QUANT_NONE ? "float32, float16 or bfloat16"
+                                                            : "float8_e4m3, float8_e5m2 or int8",
+                              (int)args->quant);
+    }
+    if (!(args->epsilon >= 0.0f)) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": epsilon is %g: expected 0 or more",
+                              (double)args->epsilon);
+    }
+    return SOL_OK;
+}
+
+static sol_status_t refuse_buffers(sol_comm_t comm, const sol_norm_args_t *args)
+{
+    const char *missing = NULL;
+    if (args->tokens == 0 || args->hidden == 0) {
+        return SOL_OK;
+    }
+    if (args->tokens > comm->max_count / args->hidden ||
+        args->tokens > SIZE_MAX / 16 / args->hidden) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": size overflow: %zu tokens of %zu elements", args->tokens,
+                              args->hidden);
+    }
+    missing = args->input == NULL                                             ? "input"
+              : args->output == NULL                                          ? "output"
+              : args->quant == SOL_QUANT_STATIC && args->static_scale == NULL ? "static_scale"
+                                                                              : NULL;
+    if (args->quant >= SOL_QUANT_TOKEN && args->scales == NULL) {
+        missing = "scales";
+    }
+    return missing == NULL ? SOL_OK
+                           : sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": %s is NULL", missing);
+}
+
+static sol_status_t refuse(sol_comm_t comm, const sol_norm_args_t *args, const void *stream)
+{
+    sol_status_t status = sol_comm_usable(comm, WHO);
+    if (status != SOL_OK) {
+        return status;
+    }
+    if (sol_group_depth > 0) {
+        return sol_comm_error(comm, SOL_ERR_STATE, WHO ": not legal inside a group");
+    }
+    if (args == NULL || args->size < sizeof(*args)) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": args %s: initialise it with SOL_NORM_ARGS_INIT",
+                              args == NULL ? "is NULL" : "has a size that is too small");
+    }
+    if (stream != NULL && comm->blocking) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": stream is %p: expected NULL on CPU ranks", stream);
+    }
+    status = refuse_types(comm, args);
+    return status == SOL_OK ? refuse_buffers(comm, args) : status;
+}
+
+/* ------------------------------------------------------------------- put together */
+
+/* `rows` tokens from `first` on. */
+static sol_status_t some_rows(sol_comm_t comm, const sol_norm_args_t *args, size_t first,
+                              size_t rows, float *scratch)
+{
+    const size_t count = rows * args->hidden, size = sol_dtype_size(args->dtype);
+    sol_norm_widen(scratch, (const char *)args->input + first * args->hidden * size, args->dtype,
+                   count);
+    sol_status_t status = sol_all_reduce(scratch, scratch, count, SOL_FLOAT32, SOL_SUM, comm, NULL);
+    if (status != SOL_OK) {
+        return status;
+    }
+    const unsigned mode = sol_fp_enter();
+    for (size_t t = 0; t < rows; t++) {
+        sol_norm_row(args, first + t, scratch + t * args->hidden);
+    }
+    sol_fp_leave(mode);
+    return SOL_OK;
+}
+
+/* The sums travel as fp32: rounded to dtype before the residual is added they would be others. */
+static sol_status_t run_plain(sol_comm_t comm, const sol_norm_args_t *args)
+{
+    const size_t row = args->hidden * sizeof(float);
+    if (args->tokens == 0 || args->hidden == 0) {
+        return sol_all_reduce(NULL, NULL, 0, SOL_FLOAT32, SOL_SUM, comm, NULL);
+    }
+    size_t rows = row < SCRATCH_BYTES ? SCRATCH_BYTES / row : 1;
+    rows = rows < args->tokens ? rows : args->tokens;
+    float *scratch = sol_calloc(rows, row);
+    if (scratch == NULL) { /* the others are not to wait for this rank */
+        sol_status_t status =
+            sol_comm_fail(comm, SOL_ERR_MEMORY, WHO ": no memory for %zu bytes", rows * row);
+        comm->backend->abort(comm);
+        return status;
+    }
+    sol_status_t status = SOL_OK;
+    for (size_t t = 0; t < args->tokens && status == SOL_OK; t += rows) {
+        size_t left = args->tokens - t;
+        status = some_rows(comm, args, t, left < rows ? left : rows, scratch);
+    }
+    sol_free(scratch);
+    return status;
+}
+
+/* As submit in api.c. */
+static sol_status_t submit(sol_comm_t comm, sol_call_t *call, const sol_norm_args_t *args)
+{
+    if (!sol_use_begin(comm)) {
+        return sol_use_refused(comm, WHO);
+    }
+    call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
+    sol_flight_begin(comm->flight, call, comm->blocking);
+    /* release: the record is there before the number; pairs with the acquire in dump.c */
+    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
+    sol_status_t status = comm->backend->all_reduce_norm(comm, call, args);
+    sol_flight_end(comm->flight, call->sequence, status);
+    sol_use_end();
+    if (status != SOL_OK) {
+        sol_dump_failed(comm);
+    }
+    return status;
+}
+
+sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm, void *stream)
+{
+    sol_status_t status = refuse(comm, args, stream);
+    if (status != SOL_OK) {
+        return status;
+    }
+    if (comm->backend->all_reduce_norm == NULL) {
+        return run_plain(comm, args);
+    }
+    sol_call_t call;
+    memset(&call, 0, sizeof call);
+    call.func = SOL_FUNC_ALL_REDUCE;
+    call.dtype = args->dtype;
+    call.count = args->tokens * args->hidden;
+    call.send = args->input;
+    call.recv = args->output;
+    call.reduction.op = SOL_SUM;
+    call.stream = stream;
+    return submit(comm, &call, args);
+}
