@@ -18,7 +18,7 @@ check() {
     mkdir -p "$dir"
     (cd "$dir" && spin "$@" -a "$here/$model" >spin.log 2>&1 &&
         cc -O2 -w -DSAFETY -DCOLLAPSE -DMEMLIM=6000 -o pan pan.c >cc.log 2>&1 &&
-        nice timeout "${SOLCCL_PROOF_SECONDS:-300}" ./pan -m200000 >pan.log 2>&1)
+        nice timeout "${SOLCCL_PROOF_SECONDS:-300}" ./pan -m2000000 >pan.log 2>&1)
     errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' "$dir/pan.log" 2>/dev/null)
     states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' "$dir/pan.log" 2>/dev/null)
     complete=yes
@@ -50,6 +50,12 @@ for seed in 0 3; do # 3: the numbers wrap after one line
 done
 for mutant in M_TAG_FIRST M_ACK_EARLY M_ROOM M_NO_SIG M_SEQ_IS_RING M_ABORT_STUCK; do
     check "cpu_line, $mutant" fails cpu_line.pml -D$mutant
+done
+for seed in 0 3; do
+    check "cpu_cell, seed $seed" holds cpu_cell.pml -DSEED=$seed
+done
+for mutant in M_NO_LINE M_NO_AGAIN M_ROOM M_HEARD_EARLY M_TAG_FIRST M_NO_SIG M_ABORT_STUCK; do
+    check "cpu_cell, $mutant" fails cpu_cell.pml -D$mutant
 done
 check "cpu_staging" holds cpu_staging.pml
 for mutant in M_NO_WAIT M_ONE_READER M_DONE_EARLY M_HEARD_EARLY M_WAIT_ALL M_ABORT_STUCK; do

@@ -8,7 +8,7 @@
  *     shm_wait      every wait: spin, yield, sleep; abort, death, deadline
  *     shm_report    errors: who waits for whom, who called what
  *     shm_plan      which protocol a call takes, and why
- *     shm_small     collectives over lines (proto/line.h)
+ *     shm_small     collectives over cells and lines (proto/cell.h, proto/line.h)
  *     shm_packed    collectives over one staging slot a rank and one line a reader (medium)
  *     shm_share     shared-out reductions in rounds (large)
  *     shm_stream    transfers between pairs, progressed together (large, groups)
@@ -18,9 +18,9 @@
  *
  * A rank's segment, mapped by all ranks:
  *
- *     | control                  | pipe from 0 | ... | pipe from n-1 | staging slots      |
- *      identity, bell, story,     written by the peers                written by the owner
- *      calls, acks to each peer
+ *     | control                  | pipes from 0 ... n-1 | cells from 0 ... n-1 | staging slots |
+ *      identity, bell, story,     written by the peers                          written by the
+ *      calls, acks to each peer                                                 owner
  *
  * Rules: memory of a peer is read only as the protocols allow, and after each
  * direct read the reader makes sure that the owner had not given up
@@ -31,6 +31,7 @@
 
 #include "coll/reduce.h"
 #include "core/comm.h"
+#include "proto/cell.h"
 #include "proto/line.h"
 #include "proto/staging.h"
 
@@ -137,12 +138,14 @@ typedef struct sol_shm_place {
 typedef struct sol_shm_peer {
     alignas(SOL_CACHE_LINE) sol_line_out_t out; /* to it */
     sol_line_in_t in;                           /* from it */
-    sol_shm_control_t *control;                 /* its */
-    sol_shm_ack_t *ack;                         /* mine to it, in my segment */
-    const sol_shm_ack_t *its_ack;               /* its to me */
-    uint64_t directs_shown;                     /* direct exposures announced to it */
-    uint64_t directs_read;                      /* of its, finished here */
-    unsigned char *staging;                     /* its slots */
+    sol_cells_out_t cells_out;                  /* the same for small messages */
+    sol_cells_in_t cells_in;
+    sol_shm_control_t *control;   /* its */
+    sol_shm_ack_t *ack;           /* mine to it, in my segment */
+    const sol_shm_ack_t *its_ack; /* its to me */
+    uint64_t directs_shown;       /* direct exposures announced to it */
+    uint64_t directs_read;        /* of its, finished here */
+    unsigned char *staging;       /* its slots */
     sol_shm_segment_t *segment;
     bool same_process;
     int pid, pidfd;
@@ -161,6 +164,7 @@ typedef struct sol_shm_limits {
     size_t line;          /* largest message of a pair that goes by lines */
     size_t one_shot;      /* largest all_reduce where each rank pushes everything to each (bytes) */
     size_t two_shot;      /* largest all_reduce over lines in two steps */
+    size_t cell;          /* largest message in a cell; 0: none */
     size_t unpacked;      /* collectives of up to this go by lines, larger ones packed, ... */
     size_t packed;        /* ... up to this block, where all ranks send, */
     size_t packed_rooted; /* this, where one sends or receives: larger ones are pipelined, */
@@ -296,6 +300,48 @@ static inline sol_status_t sol_shm_await_line(sol_shm_t *s, int rank, uint32_t a
     }
     return sol_shm_await_line_slow(s, rank, ahead, sig);
 }
+/* The next message of a small collective from `rank`: in a cell or in the pipe? */
+typedef enum { SOL_SHM_NOTHING, SOL_SHM_IN_CELL, SOL_SHM_IN_PIPE, SOL_SHM_STRANGE } sol_shm_found;
+
+static inline sol_shm_found sol_shm_find_message(const sol_shm_peer_t *peer, uint32_t sig,
+                                                 uint64_t *tag)
+{
+    sol_line_state cell = sol_cell_peek(&peer->cells_in, peer->in.next, sig, tag);
+    if (SOL_LIKELY(cell == SOL_LINE_VALID)) {
+        return SOL_SHM_IN_CELL;
+    }
+    uint64_t line_tag;
+    sol_line_state line = sol_line_peek(&peer->in, 0, sig, &line_tag);
+    if (cell == SOL_LINE_EMPTY && line == SOL_LINE_EMPTY) {
+        return SOL_SHM_NOTHING;
+    }
+    if (cell == SOL_LINE_EMPTY) { /* written before the line, and seen only now? See cell.h */
+        cell = sol_cell_peek(&peer->cells_in, peer->in.next, sig, tag);
+    }
+    if (cell != SOL_LINE_EMPTY) {
+        return cell == SOL_LINE_VALID ? SOL_SHM_IN_CELL : SOL_SHM_STRANGE;
+    }
+    *tag = line_tag;
+    return line == SOL_LINE_VALID ? SOL_SHM_IN_PIPE : SOL_SHM_STRANGE;
+}
+
+/* Wait for it. */
+sol_status_t sol_shm_await_message_slow(sol_shm_t *s, int rank, uint32_t sig, bool *in_cell);
+static inline sol_status_t sol_shm_await_message(sol_shm_t *s, int rank, uint32_t sig,
+                                                 bool *in_cell)
+{
+    const sol_shm_peer_t *peer = &s->peers[rank];
+    uint64_t tag;
+    for (uint32_t polls = 0; polls < 64; polls++) {
+        sol_shm_found found = sol_shm_find_message(peer, sig, &tag);
+        if (SOL_LIKELY(found == SOL_SHM_IN_CELL || found == SOL_SHM_IN_PIPE)) {
+            *in_cell = found == SOL_SHM_IN_CELL;
+            return SOL_OK;
+        }
+    }
+    return sol_shm_await_message_slow(s, rank, sig, in_cell);
+}
+
 /* Wait for room for `lines` to `rank`. */
 sol_status_t sol_shm_await_room_slow(sol_shm_t *s, int rank, uint32_t lines);
 static inline sol_status_t sol_shm_await_room(sol_shm_t *s, int rank, uint32_t lines)
@@ -399,6 +445,23 @@ static inline const unsigned char *sol_shm_staged_at(const sol_shm_t *s, int ran
                                                      const sol_shm_chunk_t *line)
 {
     return s->peers[rank].staging + (size_t)line->slot * s->staging.slot_bytes;
+}
+
+/* Where a message of `bytes` to `rank` goes if it can go by a cell, else NULL; then push it. */
+static inline unsigned char *sol_shm_cell_open(sol_shm_t *s, int rank, size_t bytes)
+{
+    sol_cells_out_t *out = &s->peers[rank].cells_out;
+    if (SOL_UNLIKELY(bytes > s->limits.cell || !sol_cells_room(out))) {
+        return NULL;
+    }
+    return sol_cell_payload(sol_cell_open(out), bytes);
+}
+
+static inline void sol_shm_cell_push(sol_shm_t *s, int rank)
+{
+    sol_shm_peer_t *peer = &s->peers[rank];
+    sol_cell_push(&peer->cells_out, s->sig, peer->out.next, peer->cells_in.next);
+    sol_shm_ring(s, peer);
 }
 
 sol_status_t sol_shm_run_small(sol_shm_t *s, const sol_call_t *call);

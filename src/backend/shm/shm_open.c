@@ -37,7 +37,7 @@ typedef struct offer {
 } offer_t;
 
 typedef struct layout {
-    size_t pipes, pipe_bytes, staging, bytes;
+    size_t pipes, pipe_bytes, cells, cells_bytes, staging, bytes;
 } layout_t;
 
 static layout_t lay_out(const caps_t *caps, int nranks)
@@ -45,7 +45,10 @@ static layout_t lay_out(const caps_t *caps, int nranks)
     layout_t layout;
     layout.pipes = sol_round_up(sizeof(sol_shm_control_t), PAGE);
     layout.pipe_bytes = (size_t)caps->lines * sizeof(sol_line_t);
-    layout.staging = layout.pipes + sol_round_up(layout.pipe_bytes * (size_t)nranks, PAGE);
+    layout.cells = layout.pipes + layout.pipe_bytes * (size_t)nranks;
+    layout.cells_bytes = sol_round_up(sol_cells_bytes(caps->limits.cell), SOL_SHM_APART);
+    layout.staging = layout.cells + layout.cells_bytes * (size_t)nranks;
+    layout.staging = sol_round_up(layout.staging, PAGE);
     layout.bytes = layout.staging + (size_t)(caps->slots * caps->slot_bytes);
     return layout;
 }
@@ -206,6 +209,13 @@ static void connect_peer(sol_shm_t *s, int rank, unsigned char *base, const caps
     sol_line_out_init(&peer->out, (sol_line_t *)(void *)out, caps->lines, &peer->its_ack->lines,
                       seed);
     sol_line_in_init(&peer->in, (sol_line_t *)(void *)in, caps->lines, &peer->ack->lines, seed);
+    unsigned char *cells_out = base + layout->cells + layout->cells_bytes * (size_t)s->rank;
+    unsigned char *cells_in = s->segment->base + layout->cells + layout->cells_bytes * (size_t)rank;
+    sol_cells_out_init(&peer->cells_out, cells_out, caps->limits.cell, seed);
+    sol_cells_in_init(&peer->cells_in, cells_in, caps->limits.cell, seed);
+    if (caps->limits.cell == 0) {
+        peer->cells_out.seen -= SOL_CELLS; /* never room */
+    }
     s->chunk_done[rank] = &peer->its_ack->chunks;
 }
 

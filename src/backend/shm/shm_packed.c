@@ -13,6 +13,9 @@
  * write for all readers. Against shm_share and shm_stream: no header, no
  * second step. A slot holds one block a reader, or one that all readers want.
  *
+ * Between two ranks what fits a cell (proto/cell.h) goes there instead: its
+ * flag lies beside the data, one miss where line and slot are two after another.
+ *
  * Slots come back without a look at the readers' memory where each rank hears
  * from each (a line says how far its sender has read), so two of them alternate
  * and stay in the first-level cache.
@@ -81,11 +84,30 @@ static sol_status_t announce(packed_t *p, uint64_t readers, sol_shm_chunk_t *lin
     return SOL_OK;
 }
 
+/* The same to the only other rank by a cell, if one is free. */
+static bool show_in_cell(packed_t *p, const void *from)
+{
+    sol_shm_t *s = p->s;
+    int rank = 1 - s->rank;
+    unsigned char *to = sol_shm_cell_open(s, rank, p->bytes);
+    if (to == NULL) {
+        return false;
+    }
+    put(p, to, sol_shm_at(from, p->stride ? p->bytes * (size_t)rank : 0));
+    p->slot = to;
+    sol_shm_cell_push(s, rank);
+    sol_cell_warm(&s->peers[rank].cells_out, p->bytes >= WARM_LEAST ? p->bytes : 0);
+    return true;
+}
+
 /* Show to each of `readers` its block of `from` (all of `from` where the stride is 0). */
 static sol_status_t show(packed_t *p, uint64_t readers, const void *from)
 {
     sol_shm_t *s = p->s;
     int slot;
+    if (s->nranks == 2 && show_in_cell(p, from)) {
+        return SOL_OK;
+    }
     sol_status_t status = sol_shm_await_slot(s, &slot);
     if (SOL_UNLIKELY(status != SOL_OK)) {
         return status;
@@ -112,15 +134,26 @@ static sol_status_t show(packed_t *p, uint64_t readers, const void *from)
 
 /* ------------------------------------------------------------------------------ receiving */
 
+/* A message that has come. */
+typedef struct block {
+    bool in_cell;
+    sol_shm_chunk_t line; /* if not */
+} block_t;
+
 /* Wait for the message of `rank`; *at is this rank's block in it, until `release`. */
-static sol_status_t await_block(packed_t *p, int rank, sol_shm_chunk_t *line,
-                                const unsigned char **at)
+static sol_status_t await_block(packed_t *p, int rank, block_t *block, const unsigned char **at)
 {
     sol_shm_t *s = p->s;
     sol_shm_peer_t *peer = &s->peers[rank];
-    sol_status_t status = sol_shm_await_line(s, rank, 0, s->sig);
+    sol_shm_chunk_t *line = &block->line;
+    sol_status_t status = sol_shm_await_message(s, rank, s->sig, &block->in_cell);
     if (SOL_UNLIKELY(status != SOL_OK)) {
         return status;
+    }
+    if (block->in_cell) {
+        sol_cell_hear(&peer->cells_in, &peer->cells_out);
+        *at = sol_cell_read(&peer->cells_in, p->bytes);
+        return SOL_OK;
     }
     memcpy(line, sol_line_payload(&peer->in), sizeof(*line));
     sol_line_pop(&peer->in);
@@ -132,20 +165,24 @@ static sol_status_t await_block(packed_t *p, int rank, sol_shm_chunk_t *line,
     return SOL_OK;
 }
 
-static void release(packed_t *p, int rank, const sol_shm_chunk_t *line)
+static void release(packed_t *p, int rank, const block_t *block)
 {
-    sol_shm_chunk_read(p->s, rank, line->chunk);
+    if (block->in_cell) {
+        sol_cell_pop(&p->s->peers[rank].cells_in);
+    } else {
+        sol_shm_chunk_read(p->s, rank, block->line.chunk);
+    }
 }
 
 /* The block of `rank` to `to`. */
 static sol_status_t take(packed_t *p, int rank, void *to)
 {
     const unsigned char *at;
-    sol_shm_chunk_t line;
-    sol_status_t status = await_block(p, rank, &line, &at);
+    block_t block;
+    sol_status_t status = await_block(p, rank, &block, &at);
     if (SOL_LIKELY(status == SOL_OK)) {
         memcpy(to, at, p->bytes);
-        release(p, rank, &line);
+        release(p, rank, &block);
     }
     return status;
 }
@@ -167,12 +204,12 @@ static sol_status_t reduce_all(packed_t *p, const void *own, void *dst)
 {
     sol_shm_t *s = p->s;
     const void *srcs[SOL_MAX_RANKS];
-    sol_shm_chunk_t lines[SOL_MAX_RANKS];
+    block_t blocks[SOL_MAX_RANKS];
     srcs[s->rank] = own;
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
         const unsigned char *at;
-        sol_status_t status = await_block(p, rank, &lines[rank], &at);
+        sol_status_t status = await_block(p, rank, &blocks[rank], &at);
         if (SOL_UNLIKELY(status != SOL_OK)) {
             return status;
         }
@@ -181,7 +218,7 @@ static sol_status_t reduce_all(packed_t *p, const void *own, void *dst)
     s->reduce[p->call->dtype][p->call->reduction.op](dst, srcs, s->nranks, p->call->count);
     for (int rank = 0; rank < s->nranks; rank++) {
         if (rank != s->rank) {
-            release(p, rank, &lines[rank]);
+            release(p, rank, &blocks[rank]);
         }
     }
     return SOL_OK;

@@ -12,6 +12,8 @@
  *     SOLCCL_CPU_LINE_BYTES        largest message of a pair by lines
  *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
  *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
+ *     SOLCCL_CPU_CELL_BYTES        largest message in a cell, 0: none (proto/cell.h; 2 ranks: 2048,
+ *                                  more: 256)
  *     SOLCCL_CPU_UNPACKED_BYTES    collectives up to this by lines, larger ones packed, up to ...
  *     SOLCCL_CPU_PACKED_BYTES      ... this block,
  *     SOLCCL_CPU_PACKED_ROOTED_BYTES  this in broadcast, gather, scatter,
@@ -37,6 +39,7 @@ static void default_limits(sol_shm_t *s)
         .line = 2048,
         .one_shot = s->nranks <= 2 ? 3072 : 8192 / peers,
         .two_shot = s->nranks <= 2 ? 0 : 8192,
+        .cell = s->nranks <= 2 ? 2048 : 256,
         .unpacked = 256,
         .packed = s->nranks <= 2 ? 32768 : 8192,
         .packed_rooted = 8192,
@@ -57,6 +60,7 @@ static void force_protocol(sol_shm_t *s, int protocol)
     if (protocol == AUTO) {
         return;
     }
+    l->cell = 0;
     l->line = l->one_shot = l->two_shot = l->unpacked = protocol == LINE ? all : 0;
     l->packed = l->packed_rooted = l->packed_reduce = protocol == PACKED ? all : 0;
     if (protocol == STAGED) {
@@ -77,6 +81,7 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         {"SOLCCL_CPU_LINE_BYTES", &s->limits.line, 0},
         {"SOLCCL_CPU_ONE_SHOT_BYTES", &s->limits.one_shot, 0},
         {"SOLCCL_CPU_TWO_SHOT_BYTES", &s->limits.two_shot, 0},
+        {"SOLCCL_CPU_CELL_BYTES", &s->limits.cell, 0},
         {"SOLCCL_CPU_UNPACKED_BYTES", &s->limits.unpacked, 0},
         {"SOLCCL_CPU_PACKED_BYTES", &s->limits.packed, 0},
         {"SOLCCL_CPU_PACKED_ROOTED_BYTES", &s->limits.packed_rooted, 0},
@@ -108,6 +113,8 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         status = sol_env_size(sizes[i].name, sizes[i].least, (size_t)1 << 40, sizes[i].value, why,
                               why_bytes);
     }
+    size_t most = 65536; /* of memory: two a pair */
+    s->limits.cell = sol_round_up(s->limits.cell < most ? s->limits.cell : most, SOL_CACHE_LINE);
     s->spin = (uint32_t)spin;
     return status;
 }

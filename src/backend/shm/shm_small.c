@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_small.c: collectives whose data travels in lines. Everybody pushes what
- * others need, then polls for what it needs: one one-way latency, no barrier.
+ * shm_small.c: collectives whose data travels in cells, or in lines where no
+ * cell is known to be free (proto/cell.h: ranks that do not answer each other).
+ * Everybody pushes what others need, then polls for what it needs: one one-way
+ * latency, no barrier.
  *
  *     rank 0:  push x0 -> 1, 2      poll x1, x2     result
  *     rank 1:  push x1 -> 2, 0      poll x2, x0     result      (start at rank + 1)
@@ -100,6 +102,78 @@ sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst,
     return SOL_OK;
 }
 
+/* ------------------------------------------------------------------------- cell or lines */
+
+static inline void copy_small(unsigned char *dst, const void *src, size_t bytes)
+{
+    if (bytes <= SOL_LINE_PAYLOAD) {
+        sol_line_copy(dst, src, bytes);
+    } else {
+        memcpy(dst, src, bytes);
+    }
+}
+
+static inline sol_status_t send_message(sol_shm_t *s, int rank, const void *src, size_t bytes)
+{
+    unsigned char *to = sol_shm_cell_open(s, rank, bytes);
+    if (SOL_UNLIKELY(to == NULL)) {
+        return sol_shm_send_lines(s, rank, s->sig, src, bytes);
+    }
+    copy_small(to, src, bytes);
+    sol_shm_cell_push(s, rank);
+    sol_cell_warm(&s->peers[rank].cells_out, 0);
+    return SOL_OK;
+}
+
+/* A message that has come, and where to read it until `release`. */
+typedef struct message {
+    const unsigned char *at;
+    bool in_cell, in_line; /* neither: it was unpacked */
+} message_t;
+
+/* Wait for the message of `rank`; several lines are unpacked to `area`. */
+static inline sol_status_t await_message(sol_shm_t *s, int rank, size_t bytes, void *area,
+                                         message_t *message)
+{
+    sol_shm_peer_t *peer = &s->peers[rank];
+    sol_status_t status = sol_shm_await_message(s, rank, s->sig, &message->in_cell);
+    message->in_line = false;
+    if (SOL_UNLIKELY(status != SOL_OK)) {
+        return status;
+    }
+    if (SOL_LIKELY(message->in_cell)) {
+        sol_cell_hear(&peer->cells_in, &peer->cells_out);
+        message->at = sol_cell_read(&peer->cells_in, bytes);
+        return SOL_OK;
+    }
+    message->in_line = bytes <= SOL_LINE_PAYLOAD;
+    message->at = message->in_line ? sol_line_payload(&peer->in) : area;
+    return message->in_line ? SOL_OK : sol_shm_recv_lines(s, rank, s->sig, area, bytes);
+}
+
+static inline void release(sol_shm_t *s, int rank, const message_t *message)
+{
+    if (SOL_LIKELY(message->in_cell)) {
+        sol_cell_pop(&s->peers[rank].cells_in);
+    } else if (message->in_line) {
+        sol_line_pop(&s->peers[rank].in);
+        give_back(s, &s->peers[rank]);
+    }
+}
+
+static sol_status_t recv_message(sol_shm_t *s, int rank, void *dst, size_t bytes)
+{
+    message_t message;
+    sol_status_t status = await_message(s, rank, bytes, dst, &message);
+    if (SOL_LIKELY(status == SOL_OK)) {
+        if (message.in_cell || message.in_line) {
+            copy_small(dst, message.at, bytes);
+        }
+        release(s, rank, &message);
+    }
+    return status;
+}
+
 static inline void copy_bytes(void *dst, const void *src, size_t bytes)
 {
     if (bytes > 0 && dst != src) {
@@ -121,36 +195,28 @@ static const void *contribution(sol_shm_t *s, const sol_call_t *call, const void
     return scaled;
 }
 
-/* Receive every peer's `bytes` and reduce with `own`. A message of one line is reduced where it
- * lies; its slot is given back afterwards. */
+/* Receive every peer's `bytes` and reduce with `own`, where they lie if they came whole. */
 static sol_status_t gather_and_reduce(sol_shm_t *s, const sol_call_t *call, const void *own,
                                       void *dst, size_t count, size_t bytes)
 {
     const void *srcs[SOL_MAX_RANKS];
-    bool one_line = bytes <= SOL_LINE_PAYLOAD;
+    message_t messages[SOL_MAX_RANKS];
     srcs[s->rank] = own;
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
-        sol_status_t status;
-        if (one_line) {
-            status = sol_shm_await_line(s, rank, 0, s->sig);
-            srcs[rank] = sol_line_payload(&s->peers[rank].in);
-        } else {
-            unsigned char *area = s->scratch + s->scratch_bytes * (size_t)rank;
-            status = sol_shm_recv_lines(s, rank, s->sig, area, bytes);
-            srcs[rank] = area;
-        }
+        unsigned char *area = s->scratch + s->scratch_bytes * (size_t)rank;
+        sol_status_t status = await_message(s, rank, bytes, area, &messages[rank]);
         if (SOL_UNLIKELY(status != SOL_OK)) {
             return status;
         }
+        srcs[rank] = messages[rank].at;
     }
     if (count > 0) {
         s->reduce[call->dtype][call->reduction.op](dst, srcs, s->nranks, count);
     }
-    for (int rank = 0; one_line && rank < s->nranks; rank++) {
+    for (int rank = 0; rank < s->nranks; rank++) {
         if (rank != s->rank) {
-            sol_line_pop(&s->peers[rank].in);
-            give_back(s, &s->peers[rank]);
+            release(s, rank, &messages[rank]);
         }
     }
     return SOL_OK;
@@ -160,7 +226,7 @@ static sol_status_t push_all(sol_shm_t *s, const void *src, size_t bytes)
 {
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
-        sol_status_t status = sol_shm_send_lines(s, rank, s->sig, src, bytes);
+        sol_status_t status = send_message(s, rank, src, bytes);
         if (SOL_UNLIKELY(status != SOL_OK)) {
             return status;
         }
@@ -182,7 +248,7 @@ static sol_status_t reduce(sol_shm_t *s, const sol_call_t *call, size_t size)
 {
     const void *own = contribution(s, call, call->send, call->count);
     if (s->rank != call->root) {
-        return sol_shm_send_lines(s, call->root, s->sig, own, call->count * size);
+        return send_message(s, call->root, own, call->count * size);
     }
     return gather_and_reduce(s, call, own, call->recv, call->count, call->count * size);
 }
@@ -195,7 +261,7 @@ static sol_status_t reduce_scatter(sol_shm_t *s, const sol_call_t *call, size_t 
         int rank = sol_ring_next(s->rank, step, s->nranks);
         const void *block =
             contribution(s, call, sol_shm_at(call->send, bytes * (size_t)rank), call->count);
-        sol_status_t status = sol_shm_send_lines(s, rank, s->sig, block, bytes);
+        sol_status_t status = send_message(s, rank, block, bytes);
         if (SOL_UNLIKELY(status != SOL_OK)) {
             return status;
         }
@@ -213,7 +279,7 @@ static sol_status_t recv_blocks(sol_shm_t *s, void *recv, size_t bytes)
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
         void *to = sol_shm_at(recv, bytes * (size_t)rank);
-        sol_status_t status = sol_shm_recv_lines(s, rank, s->sig, to, bytes);
+        sol_status_t status = recv_message(s, rank, to, bytes);
         if (SOL_UNLIKELY(status != SOL_OK)) {
             return status;
         }
@@ -225,8 +291,7 @@ static sol_status_t push_blocks(sol_shm_t *s, const void *send, size_t bytes)
 {
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
-        sol_status_t status =
-            sol_shm_send_lines(s, rank, s->sig, sol_shm_at(send, bytes * (size_t)rank), bytes);
+        sol_status_t status = send_message(s, rank, sol_shm_at(send, bytes * (size_t)rank), bytes);
         if (SOL_UNLIKELY(status != SOL_OK)) {
             return status;
         }
@@ -258,7 +323,7 @@ static sol_status_t all_to_all(sol_shm_t *s, const sol_call_t *call, size_t byte
 static sol_status_t broadcast(sol_shm_t *s, const sol_call_t *call, size_t bytes)
 {
     if (s->rank != call->root) {
-        return sol_shm_recv_lines(s, call->root, s->sig, call->recv, bytes);
+        return recv_message(s, call->root, call->recv, bytes);
     }
     sol_status_t status = push_all(s, call->send, bytes);
     copy_bytes(call->recv, call->send, bytes);
@@ -268,7 +333,7 @@ static sol_status_t broadcast(sol_shm_t *s, const sol_call_t *call, size_t bytes
 static sol_status_t gather(sol_shm_t *s, const sol_call_t *call, size_t bytes)
 {
     if (s->rank != call->root) {
-        return sol_shm_send_lines(s, call->root, s->sig, call->send, bytes);
+        return send_message(s, call->root, call->send, bytes);
     }
     copy_bytes(sol_shm_at(call->recv, bytes * (size_t)s->rank), call->send, bytes);
     return recv_blocks(s, call->recv, bytes);
@@ -277,7 +342,7 @@ static sol_status_t gather(sol_shm_t *s, const sol_call_t *call, size_t bytes)
 static sol_status_t scatter(sol_shm_t *s, const sol_call_t *call, size_t bytes)
 {
     if (s->rank != call->root) {
-        return sol_shm_recv_lines(s, call->root, s->sig, call->recv, bytes);
+        return recv_message(s, call->root, call->recv, bytes);
     }
     sol_status_t status = push_blocks(s, call->send, bytes);
     copy_bytes(call->recv, sol_shm_at(call->send, bytes * (size_t)s->rank), bytes);
@@ -288,7 +353,7 @@ static sol_status_t barrier(sol_shm_t *s)
 {
     sol_status_t status = push_all(s, NULL, 0);
     for (int step = 1; step < s->nranks && status == SOL_OK; step++) {
-        status = sol_shm_recv_lines(s, sol_ring_next(s->rank, step, s->nranks), s->sig, NULL, 0);
+        status = recv_message(s, sol_ring_next(s->rank, step, s->nranks), NULL, 0);
     }
     return status;
 }
@@ -337,7 +402,7 @@ static sol_status_t push_shares(sol_shm_t *s, const sol_call_t *call, size_t siz
         sol_range_t share = sol_share(call->count, 1, s->nranks, rank);
         size_t count = sol_range_count(share);
         const void *part = contribution(s, call, sol_shm_at(call->send, share.begin * size), count);
-        sol_status_t status = sol_shm_send_lines(s, rank, s->sig, part, count * size);
+        sol_status_t status = send_message(s, rank, part, count * size);
         if (SOL_UNLIKELY(status != SOL_OK)) {
             return status;
         }
@@ -364,7 +429,7 @@ sol_status_t sol_shm_run_small_two(sol_shm_t *s, const sol_call_t *call)
         int rank = sol_ring_next(s->rank, step, s->nranks);
         sol_range_t theirs = sol_share(call->count, 1, s->nranks, rank);
         unsigned char *to = sol_shm_at(call->recv, theirs.begin * size);
-        status = sol_shm_recv_lines(s, rank, s->sig, to, sol_range_count(theirs) * size);
+        status = recv_message(s, rank, to, sol_range_count(theirs) * size);
     }
     return status;
 }

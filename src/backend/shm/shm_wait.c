@@ -259,6 +259,26 @@ sol_status_t sol_shm_await_line_slow(sol_shm_t *s, int rank, uint32_t ahead, uin
     }
 }
 
+sol_status_t sol_shm_await_message_slow(sol_shm_t *s, int rank, uint32_t sig, bool *in_cell)
+{
+    sol_shm_wait_t w = {.ranks = 1ull << rank};
+    uint64_t tag;
+    for (;;) {
+        sol_shm_found found = sol_shm_find_message(&s->peers[rank], sig, &tag);
+        sol_status_t status = SOL_OK;
+        if (found == SOL_SHM_NOTHING) {
+            status = sol_shm_idle(s, &w);
+        } else if (found == SOL_SHM_STRANGE) {
+            status = sol_shm_fail_line(s, rank, sig, tag);
+        }
+        if (status != SOL_OK || found != SOL_SHM_NOTHING) {
+            sol_shm_wait_end(s, &w);
+            *in_cell = found == SOL_SHM_IN_CELL;
+            return status;
+        }
+    }
+}
+
 sol_status_t sol_shm_await_room_slow(sol_shm_t *s, int rank, uint32_t lines)
 {
     sol_shm_wait_t w = {.ranks = 1ull << rank};

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_shm_tune.c: what a rank learns (shm_tune.c) from calls whose cost the
+ * test decides: a sleep far longer than anything else here, or none.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "backend/shm/shm.h"
+
+#define BYTES ((size_t)1 << 16)
+#define OWN_BYTES ((size_t)2 << 20)
+#define COSTLY_NS 2000000
+
+static sol_shm_control_t controls[2];
+static sol_shm_t shm;
+
+static void make(bool vm_readable)
+{
+    memset(controls, 0, sizeof(controls));
+    memset(&shm, 0, sizeof(shm));
+    shm.nranks = 2;
+    shm.control = &controls[0];
+    shm.peers[0].control = &controls[0];
+    shm.peers[1].control = &controls[1];
+    shm.vm_readable = vm_readable;
+    shm.direct = true;
+}
+
+static unsigned plan_of(sol_shm_tuned_t tuned)
+{
+    return (unsigned)tuned.way + (tuned.own_past ? SOL_SHM_WAYS : 0);
+}
+
+static void spend(void)
+{
+    struct timespec time = {0, COSTLY_NS};
+    nanosleep(&time, NULL);
+}
+
+/* One call; a plan that is not in `cheap` costs. Returns the plan. */
+static unsigned call_once(const sol_call_t *call, size_t bytes, sol_shm_tune_kind kind,
+                          unsigned cheap)
+{
+    unsigned plan = plan_of(sol_shm_tune_begin(&shm, call, bytes, kind));
+    if (shm.timing != NULL && (cheap >> plan & 1) == 0)
+        spend();
+    sol_shm_tune_end(&shm);
+    return plan;
+}
+
+/* The plan after everything was tried; all that were taken on the way in *tried. */
+static unsigned learn(const sol_call_t *call, size_t bytes, sol_shm_tune_kind kind, unsigned cheap,
+                      unsigned *tried)
+{
+    unsigned plan = 0;
+    *tried = 0;
+    for (int i = 0; i < 34; i++) { /* less than the warm-up and the first period */
+        plan = call_once(call, bytes, kind, cheap);
+        *tried |= 1u << plan;
+    }
+    return plan;
+}
+
+static void the_cheapest_plan_wins(void **state)
+{
+    (void)state;
+    const sol_call_t call = {.func = SOL_FUNC_ALL_GATHER};
+    for (unsigned best = 0; best < SOL_SHM_PLANS; best++) {
+        unsigned tried;
+        make(true);
+        assert_int_equal(learn(&call, OWN_BYTES, SOL_SHM_TUNE_ALL, 1u << best, &tried), best);
+        assert_int_equal(tried, (1u << SOL_SHM_PLANS) - 1);
+    }
+}
+
+static void only_what_is_possible_is_tried(void **state)
+{
+    (void)state;
+    const sol_call_t call = {.func = SOL_FUNC_ALL_GATHER};
+    const unsigned keep = 1u << SOL_SHM_KEEP, pass = 1u << SOL_SHM_PASS, show = 1u << SOL_SHM_SHOW;
+    unsigned tried;
+    make(true);
+    learn(&call, BYTES, SOL_SHM_TUNE_ALL, ~0u, &tried);
+    assert_int_equal(tried, keep | pass | show); /* small own blocks stay in the cache */
+    make(true);
+    learn(&call, BYTES, SOL_SHM_TUNE_COPIES, ~0u, &tried);
+    assert_int_equal(tried, keep | pass);
+    make(false);
+    learn(&call, BYTES, SOL_SHM_TUNE_ALL, ~0u, &tried);
+    assert_int_equal(tried, keep | pass);
+    make(true);
+    learn(&call, 4095, SOL_SHM_TUNE_ALL, ~0u, &tried);
+    assert_int_equal(tried, keep);
+    make(true);
+    shm.limits.way = 1 + SOL_SHM_PASS;
+    learn(&call, BYTES, SOL_SHM_TUNE_ALL, ~0u, &tried);
+    assert_int_equal(tried, pass);
+    make(false);
+    shm.limits.way = 1 + SOL_SHM_SHOW; /* asked for, and impossible */
+    learn(&call, BYTES, SOL_SHM_TUNE_ALL, ~0u, &tried);
+    assert_int_equal(tried, keep);
+}
+
+/* A rank that ends early must not choose for one that waits: its time counts as well. */
+static void the_slowest_rank_and_role_decide(void **state)
+{
+    (void)state;
+    const sol_call_t call = {.func = SOL_FUNC_BROADCAST, .root = 0};
+    for (int role = 0; role < 2; role++) {
+        unsigned tried;
+        make(true);
+        for (unsigned size = 0; size < SOL_SHM_TUNE_SIZES; size++) {
+            sol_shm_learned_t *theirs = &controls[1].learned[SOL_FUNC_BROADCAST][size];
+            atomic_store(&theirs->best_ns[role][SOL_SHM_KEEP], 1000000000);
+            atomic_store(&theirs->best_ns[role][SOL_SHM_PASS], 10);
+        }
+        assert_int_equal(learn(&call, BYTES, SOL_SHM_TUNE_COPIES, ~0u, &tried), SOL_SHM_PASS);
+    }
+}
+
+/* Kinds and sizes of calls are learned apart. */
+static void lessons_are_apart(void **state)
+{
+    (void)state;
+    const sol_call_t gather = {.func = SOL_FUNC_ALL_GATHER}, all = {.func = SOL_FUNC_ALL_TO_ALL};
+    unsigned tried;
+    make(false);
+    assert_int_equal(learn(&gather, BYTES, SOL_SHM_TUNE_ALL, 1u << SOL_SHM_PASS, &tried),
+                     SOL_SHM_PASS);
+    assert_int_equal(learn(&gather, 2 * BYTES, SOL_SHM_TUNE_ALL, 1u << SOL_SHM_KEEP, &tried),
+                     SOL_SHM_KEEP);
+    assert_int_equal(learn(&all, BYTES, SOL_SHM_TUNE_ALL, 1u << SOL_SHM_KEEP, &tried),
+                     SOL_SHM_KEEP);
+    assert_int_equal(call_once(&gather, BYTES, SOL_SHM_TUNE_ALL, ~0u), SOL_SHM_PASS);
+}
+
+/* Calls without end, with a machine that changes under way. */
+static void it_learns_again(void **state)
+{
+    (void)state;
+    const sol_call_t call = {.func = SOL_FUNC_ALL_GATHER};
+    unsigned tried;
+    make(false);
+    assert_int_equal(learn(&call, BYTES, SOL_SHM_TUNE_ALL, 1u << SOL_SHM_PASS, &tried),
+                     SOL_SHM_PASS);
+    unsigned plan = SOL_SHM_PASS;
+    for (int i = 0; i < 600; i++)
+        plan = call_once(&call, BYTES, SOL_SHM_TUNE_ALL, 1u << SOL_SHM_KEEP);
+    assert_int_equal(plan, SOL_SHM_KEEP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cheapest_plan_wins),
+        cmocka_unit_test(only_what_is_possible_is_tried),
+        cmocka_unit_test(the_slowest_rank_and_role_decide),
+        cmocka_unit_test(lessons_are_apart),
+        cmocka_unit_test(it_learns_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
