@@ -95,8 +95,8 @@ emulator() { # emulator BUILD: the kernels of GPU ranks, without a GPU
         tail -n 20 "$1/emulator.log"
         return 1
     }
-    "$1/tests/emu_litmus" && "$1/tests/emu_faults" && "$1/tests/emu_kernels" --quick &&
-        "$1/tests/emu_norm" --quick
+    "$1/tests/emu_litmus" && "$1/tests/emu_faults" && "$1/tests/emu_multicast" &&
+        "$1/tests/emu_kernels" --quick && "$1/tests/emu_norm" --quick
 }
 export jobs
 export -f build unit emulator

@@ -54,6 +54,10 @@ const char *emu_report(void);
 
 /* Name memory from cudaMalloc for reports. The text is copied. */
 void emu_name(const void *memory, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Let addresses from `base` on, at which nothing lies, stand for all of these memories at once, as
+ * the switch's multicast does. One such range at a time. */
+#define EMU_MULTICAST_MEMORIES 8
+void emu_multicast(const void *base, size_t bytes, char *const *memories, int count);
 /* Declare bytes unwritten: reading them is an error until they have been written. */
 void emu_poison(const void *memory, size_t bytes);
 /* Index of the first unwritten byte, or `bytes`. */

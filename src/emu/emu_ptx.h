@@ -367,4 +367,6 @@ SOL_GPU_FN uint32_t sol_e5m2x2_from_f32(float low, float high)
            emu_narrow(high, 5, 2, 57344.0f, true, 0x7f) << 8;
 }
 
+#include "emu_multimem.h"
+
 #endif

@@ -125,6 +125,15 @@ struct sol_gpu_epoch {
     uint64_t dead; /* as sol_gpu_state.dead */
 };
 
+/* In the control area: how far the CTA of number `cta` of `sender` has come in a kernel whose CTAs
+ * meet (kernels/multicast.cuh). Only grows. */
+#define SOL_GPU_MEETING_CTAS 64
+SOL_GPU_BOTH uint64_t sol_gpu_meeting_offset(int cta, int sender)
+{
+    return SOL_GPU_CONTROL_BYTES / 2 + SOL_GPU_MAX_RANKS * 64 +
+           ((uint64_t)cta * SOL_GPU_MAX_RANKS + (uint64_t)sender) * 32;
+}
+
 /* Protocol state of one rank, in its device memory. Only its own kernels touch it. */
 struct sol_gpu_state {
     uint64_t

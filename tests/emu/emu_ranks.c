@@ -61,7 +61,7 @@ static void make_rank(struct emu_ranks *p, int r, char **staging)
     c->max_ctas = 8; /* SMs for each rank, see below */
     emu_ranks_use(p, r);
     cudaStreamCreate(&p->stream[r]);
-    cudaMalloc((void **)staging, c->layout.total);
+    cudaMalloc((void **)staging, c->layout.total + EMU_RANKS_AREA);
     cudaMalloc((void **)&c->state, sizeof(*c->state));
     cudaHostAlloc((void **)&c->error, sizeof(*c->error), cudaHostAllocMapped);
     cudaMemset(c->error, 0, sizeof(*c->error));
@@ -69,6 +69,18 @@ static void make_rank(struct emu_ranks *p, int r, char **staging)
     emu_name(*staging, "staging of rank %d", r);
     emu_name(c->state, "state of rank %d", r);
     emu_name(c->error, "error record of rank %d", r);
+}
+
+void emu_ranks_multicast(struct emu_ranks *p)
+{
+    char *nowhere = (char *)(uintptr_t)0x5000000000000000u;
+    for (int r = 0; r < p->n; r++) {
+        struct sol_gpu_comm *c = &p->comm[r];
+        c->multicast = nowhere;
+        c->area = c->layout.total;
+        c->area_bytes = EMU_RANKS_AREA;
+    }
+    emu_multicast(nowhere, p->comm[0].layout.total + EMU_RANKS_AREA, p->comm[0].staging, p->n);
 }
 
 bool emu_ranks_open(struct emu_ranks *p, int n, int devices, uint64_t seed, uint64_t epoch,

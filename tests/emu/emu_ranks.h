@@ -17,11 +17,14 @@ struct emu_ranks {
 };
 
 #define EMU_RANKS_TIMEOUT_NS 100000000u
+#define EMU_RANKS_AREA 16384 /* bytes behind each staging, for what the switch reduces */
 
 /* Opens a machine of `devices`. `epoch`: see sol_gpu_init. `time_passes`: see emu.h. False: see
  * emu_report. */
 bool emu_ranks_open(struct emu_ranks *ranks, int n, int devices, uint64_t seed, uint64_t epoch,
                     bool time_passes);
+/* Gives an open machine a switch with multicast. */
+void emu_ranks_multicast(struct emu_ranks *ranks);
 /* Makes the device of a rank the current one. */
 void emu_ranks_use(const struct emu_ranks *ranks, int rank);
 

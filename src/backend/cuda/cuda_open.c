@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #define STATE_BYTES 65536 /* of the protocol state, behind the staging in the same allocation */
+#define AREA_BYTES (16u << 20) /* behind that, with multicast only: what the switch reduces */
 _Static_assert(sizeof(struct sol_gpu_state) <= STATE_BYTES, "the state fits its place");
 
 /* What a rank tells the others first. */
@@ -264,12 +265,14 @@ static sol_status_t open_staging(sol_comm_t comm, struct sol_cuda *state, uint64
                                                .handle = state->handle,
                                                .rank = comm->rank,
                                                .nranks = comm->nranks,
-                                               .bytes = state_at + STATE_BYTES};
+                                               .bytes = state_at + STATE_BYTES +
+                                                        (state->want_multicast ? AREA_BYTES : 0)};
     sol_status_t status = sol_cuda_symmetric_open(&state->staging, &config);
     if (status != SOL_OK) {
         return status;
     }
     memcpy(gpu->staging, state->staging.base, sizeof gpu->staging);
+    gpu->area = state_at + STATE_BYTES; /* used once there is a multicast address */
     gpu->state = (struct sol_gpu_state *)(void *)(state->staging.base[comm->rank] + state_at);
     size_t error_at = offsetof(struct sol_cuda_board, ranks) +
                       (size_t)comm->rank * sizeof(struct sol_cuda_board_rank) +
@@ -305,6 +308,7 @@ static sol_status_t open_multicast(sol_comm_t comm, struct sol_cuda *state)
         }
     }
     state->gpu.multicast = state->multicast.base;
+    state->gpu.area_bytes = state->multicast.bytes >= state->gpu.area + AREA_BYTES ? AREA_BYTES : 0;
     if (state->multicast.base == NULL && comm->rank == 0) {
         sol_log(SOL_LOG_WARN, "%s: SOLCCL_CUDA_MULTICAST is set, but %s", comm->name, why);
     }
@@ -315,6 +319,9 @@ static sol_status_t start_kernels(sol_comm_t comm, struct sol_cuda *state, cudaS
 {
     cudaError_t error = sol_gpu_preload();
     error = error != cudaSuccess ? error : sol_gpu_norm_preload();
+    if (error == cudaSuccess && state->gpu.multicast != NULL) {
+        error = sol_gpu_preload_multicast();
+    }
     if (error != cudaSuccess) {
         return cuda_failed("loading the kernels", error);
     }

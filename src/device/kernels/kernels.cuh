@@ -41,6 +41,9 @@ struct sol_kernel sol_two_shot_for(const struct sol_kernel_key *key);
 struct sol_kernel sol_lane_reduce_for(const struct sol_kernel_key *key);
 struct sol_kernel sol_push_for(const struct sol_kernel_key *key);
 struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key);
+/* Only with a multicast address. */
+struct sol_kernel sol_multicast_push_for(const struct sol_kernel_key *key);
+struct sol_kernel sol_multicast_reduce_for(const struct sol_kernel_key *key);
 
 /* Is there a kernel of its own for it? */
 static inline bool sol_kernel_hot(const struct sol_kernel_key *key)

@@ -7,6 +7,7 @@
 #include "device/kernels/kernels.cuh"
 #include "device/kernels/lane_reduce.cuh"
 #include "device/kernels/launch.h"
+#include "device/kernels/multicast.cuh"
 #include "device/kernels/push.cuh"
 #include "device/kernels/two_shot.cuh"
 
@@ -31,7 +32,9 @@ const struct sol_gpu_algorithm_info sol_gpu_algorithms[] = {
      "up to a slot; 2 ranks: all sizes"},
     {SOL_GPU_LANES_ALGO, "lanes", "chunks through rings with credits",
      REDUCERS | (MOVERS & ~FUNC(BARRIER)) | FUNC(ALL_TO_ALL_V) | FUNC(SEND) | FUNC(RECV),
-     ALL_DTYPES, 1, "beyond a slot; messages between pairs"}};
+     ALL_DTYPES, 1, "beyond a slot; messages between pairs"},
+    {SOL_GPU_MULTICAST, "multicast", "through the switch's multicast (SOLCCL_CUDA_MULTICAST=1)",
+     FUNC(ALL_REDUCE) | FUNC(ALL_GATHER) | FUNC(BROADCAST), ALL_DTYPES, 2, "never measured"}};
 const int sol_gpu_algorithm_count = sizeof sol_gpu_algorithms / sizeof sol_gpu_algorithms[0];
 
 static bool is_reducer(sol_func_t func)
@@ -126,8 +129,26 @@ static uint64_t segment_of(const struct sol_gpu_comm *comm, uint64_t bytes)
     return even < slot ? even : slot;
 }
 
+/* Has the switch's multicast been opened, and is there a kernel for it? Of reductions the same
+ * answer on all ranks; what is moved may go both ways at once. */
+static bool can_multicast(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
+{
+    const uint64_t bytes = block_bytes(op);
+    if (comm->multicast == NULL)
+        return false;
+    if (op->func != SOL_FUNC_ALL_REDUCE)
+        return (op->func == SOL_FUNC_ALL_GATHER || op->func == SOL_FUNC_BROADCAST) &&
+               bytes <= comm->layout.slot_bytes && is_exact(op->send, op->recv, bytes);
+    return (op->dtype == SOL_BFLOAT16 || op->dtype == SOL_FLOAT16 || op->dtype == SOL_FLOAT32) &&
+           op->redop == SOL_SUM && !op->premul &&
+           share_bytes(bytes, comm->nranks) * comm->nranks <= comm->area_bytes;
+}
+
 static int choose_algorithm(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
 {
+    /* of itself only where results are the same bits: the switch adds up in its own order */
+    if (comm->nranks > 2 && op->func != SOL_FUNC_ALL_REDUCE && can_multicast(comm, op))
+        return SOL_GPU_MULTICAST;
     const uint64_t bytes = block_bytes(op), slot = comm->layout.slot_bytes;
     if (!is_reducer(op->func))
         return bytes <= slot || in_segments(comm) ? SOL_GPU_PUSH : SOL_GPU_LANES_ALGO;
@@ -195,11 +216,29 @@ static void plan_pair(const struct sol_gpu_comm *comm, struct sol_gpu_op *op, ui
         op->ctas = most_of_plan(comm);
 }
 
+/* Grids of reductions are equal on all ranks: their CTAs meet. */
+static void plan_multicast(const struct sol_gpu_comm *comm, struct sol_gpu_op *op, uint64_t bytes)
+{
+    const bool reduces = op->func == SOL_FUNC_ALL_REDUCE;
+    const int most = reduces ? SOL_GPU_MEETING_CTAS : SOL_GPU_MAX_CTAS;
+    const uint64_t piece = reduces ? share_bytes(bytes, comm->nranks) : bytes;
+    op->vectors = 1;
+    op->threads = reduces ? 512 : 256;
+    const uint64_t full = (piece + (uint64_t)op->threads * 16 - 1) / ((uint64_t)op->threads * 16);
+    op->ctas = smaller(most < most_ctas(comm, 1) ? most : most_ctas(comm, 1), full ? full : 1);
+}
+
 void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
 {
     uint64_t bytes = block_bytes(op);
+    if (op->algorithm == SOL_GPU_MULTICAST && !can_multicast(comm, op))
+        op->algorithm = SOL_GPU_AUTO;
     if (op->algorithm == SOL_GPU_AUTO)
         op->algorithm = choose_algorithm(comm, op);
+    if (op->algorithm == SOL_GPU_MULTICAST) {
+        plan_multicast(comm, op, bytes);
+        return;
+    }
     if (op->algorithm == SOL_GPU_TWO_SHOT)
         bytes = share_bytes(bytes, comm->nranks);
     choose_shape(comm, bytes, op);
@@ -234,6 +273,8 @@ void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
 
 size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
 {
+    if (op->algorithm == SOL_GPU_MULTICAST && op->func == SOL_FUNC_ALL_REDUCE)
+        return comm->area_bytes;
     size_t slot = comm->layout.slot_bytes;
     if (in_segments(comm))
         return SIZE_MAX;
@@ -401,10 +442,8 @@ static bool own_copy(const struct sol_gpu_comm *comm, const struct sol_gpu_op *o
     return bytes > 0 && *from != *to;
 }
 
-static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
-                               cudaStream_t stream)
+static struct sol_push_args push_args(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op)
 {
-    struct sol_kernel_key key = key_of(comm, op);
     struct sol_push_args args;
     const int n = comm->nranks, rank = comm->rank;
     const bool gathers = op->func == SOL_FUNC_ALL_GATHER || op->func == SOL_FUNC_GATHER ||
@@ -414,7 +453,7 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
     uint64_t bytes = block_bytes(op);
     unsigned to_ranks, from_ranks;
     traffic(comm, op, &to_ranks, &from_ranks);
-    args.send_stride = key.spread ? (int64_t)bytes : 0;
+    args.send_stride = is_spread(op->func) ? (int64_t)bytes : 0;
     args.recv_stride = gathers ? (int64_t)bytes : 0;
     args.own = (const char *)op->send + rank * args.send_stride;
     args.own_to = (char *)op->recv + rank * args.recv_stride;
@@ -422,12 +461,21 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
         n > 1 ? (const char *)op->send + sol_push_peer(rank, n, 0) * args.send_stride : args.own;
     args.recv_first =
         n > 1 ? (char *)op->recv + sol_poll_peer(rank, 0) * args.recv_stride : args.own_to;
+    args.bytes = (uint32_t)bytes; /* as far as they are sent at once */
     args.to = push_bits(comm, to_ranks);
     args.from = poll_bits(comm, from_ranks);
     args.copy = own_copy(comm, op, bytes, &from, &to);
     args.reserved = 0;
+    return args;
+}
+
+static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                               cudaStream_t stream)
+{
+    struct sol_kernel_key key = key_of(comm, op);
+    struct sol_push_args args = push_args(comm, op);
     struct sol_kernel k = sol_kernel_pair(&key) ? sol_pair_for(&key) : sol_push_for(&key);
-    const uint64_t segment = segment_of(comm, bytes);
+    const uint64_t bytes = block_bytes(op), segment = segment_of(comm, bytes);
     cudaError_t error = cudaSuccess;
     uint64_t at = 0;
     do { /* a barrier has no bytes */
@@ -440,6 +488,28 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
         at += segment;
     } while (at < bytes && error == cudaSuccess);
     return error;
+}
+
+static cudaError_t launch_multicast(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                                    cudaStream_t stream)
+{
+    struct sol_kernel_key key = key_of(comm, op);
+    const uint64_t bytes = block_bytes(op);
+    if (op->func != SOL_FUNC_ALL_REDUCE) {
+        struct sol_multicast_push_args push = {push_args(comm, op), NULL};
+        push.all = comm->multicast + comm->layout.coll + comm->rank * comm->layout.slot_bytes;
+        return enqueue(comm, op, sol_multicast_push_for(&key).function, &push, bytes, op->ctas,
+                       op->threads, stream);
+    }
+    struct sol_multicast_reduce_args args;
+    args.send = (const char *)op->send;
+    args.recv = (char *)op->recv;
+    args.area = comm->staging[comm->rank] + comm->area;
+    args.all = comm->multicast + comm->area;
+    args.bytes = bytes;
+    args.share = share_bytes(bytes, comm->nranks);
+    return enqueue(comm, op, sol_multicast_reduce_for(&key).function, &args, bytes, op->ctas,
+                   op->threads, stream);
 }
 
 static cudaError_t launch_exchange(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
@@ -532,6 +602,8 @@ cudaError_t sol_gpu_launch(const struct sol_gpu_comm *comm, const struct sol_gpu
         return launch_two_shot(comm, &planned, stream);
     case SOL_GPU_PUSH:
         return launch_push(comm, &planned, stream);
+    case SOL_GPU_MULTICAST:
+        return launch_multicast(comm, &planned, stream);
     default:
         return is_reducer(op->func) ? launch_lane_reduce(comm, &planned, stream)
                                     : launch_moves(comm, &planned, stream);
@@ -577,6 +649,20 @@ static cudaError_t load_pairs(void)
             key.reduces = (bits & 4) != 0;
             e = load(sol_pair_for(&key).function);
         }
+    return e;
+}
+
+cudaError_t sol_gpu_preload_multicast(void)
+{
+    const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
+    cudaError_t e = cudaSuccess;
+    for (int i = 0; i < 6 && e == cudaSuccess; i++) {
+        struct sol_kernel_key key = {};
+        key.dtype = dtypes[i % 3];
+        key.nranks = i < 3 ? 4 : 8;
+        e = load(sol_multicast_push_for(&key).function);
+        e = e != cudaSuccess ? e : load(sol_multicast_reduce_for(&key).function);
+    }
     return e;
 }
 

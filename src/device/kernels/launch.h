@@ -51,8 +51,11 @@ struct sol_gpu_comm {
     int rank, nranks;
     struct sol_gpu_layout layout; /* sol_gpu_layout_of(), equal on all ranks */
     int max_ctas;                 /* see above; equal on all ranks */
-    int ranks_here;  /* ranks on this rank's device, the most of all ranks; 0 is taken as 1 */
-    char *multicast; /* all ranks' staging at once, through the switch; NULL: off */
+    int ranks_here; /* ranks on this rank's device, the most of all ranks; 0 is taken as 1 */
+    /* With SOLCCL_CUDA_MULTICAST=1 only: */
+    char *multicast;     /* all ranks' staging at once, through the switch; NULL: off */
+    uint64_t area;       /* offset in the staging of what is reduced by the switch */
+    uint64_t area_bytes; /* 0: there is none */
 };
 
 enum {
@@ -68,7 +71,8 @@ enum sol_gpu_algorithm {
         2,            /* all_reduce: reduce shares at their owners, then send results: two hops */
     SOL_GPU_PUSH = 3, /* everything that moves bytes unchanged */
     SOL_GPU_LANES_ALGO = 4, /* send, recv, all_to_all_v: channels with credits */
-    SOL_GPU_ALGORITHMS = 5
+    SOL_GPU_MULTICAST = 5,  /* through the switch: only where comm->multicast is set */
+    SOL_GPU_ALGORITHMS = 6
 };
 
 struct sol_gpu_op {
@@ -123,6 +127,8 @@ cudaError_t sol_gpu_exchange(const struct sol_gpu_comm *comm, const struct sol_g
 
 /* Load all kernels of this device now, so that a first launch inside a capture loads nothing. */
 cudaError_t sol_gpu_preload(void);
+/* Those that go through the switch: only where comm->multicast is set. */
+cudaError_t sol_gpu_preload_multicast(void);
 
 /* For explain, info and overrides. */
 struct sol_gpu_algorithm_info {
