@@ -145,6 +145,7 @@ run layering 30 'tests/lint/layering.sh'
 run house 30 'tests/lint/house.sh'
 run install 300 'tests/abi/install.sh build/gcc'
 run tool 300 'tests/tool.sh build/gcc'
+run tool-torch 60 'tests/perf_torch_test.py'
 run tool-use 300 'tests/tool_test.sh build/gcc'
 run report 200 'tests/report_screenshot.sh build/gcc'
 

@@ -304,8 +304,13 @@ static bool await_ranks(perf_driver_t *driver, perf_side_t *side)
         }
         if (fd < 0)
             continue;
-        if (!perf_wire_receive(fd, driver->message, end) ||
-            !take_hello(side, driver->message->line, fd)) {
+        if (!perf_wire_receive(fd, driver->message, end)) {
+            tool_error("perf", "a rank of %s came and did not say hello (%s)", side->name,
+                       errno ? strerror(errno) : "it has gone");
+            close(fd);
+            return false;
+        }
+        if (!take_hello(side, driver->message->line, fd)) {
             close(fd);
             return false;
         }

@@ -8,8 +8,8 @@
  * message. So the side that is not being measured costs no CPU time: no thread
  * of it spins or polls.
  *
- * A message is one packet (SOCK_SEQPACKET): a line of text, optionally followed
- * by a 0 byte and binary samples. The user on the other end is checked
+ * A message is one packet (SOCK_SEQPACKET): a line of text and its 0 byte,
+ * optionally followed by binary samples. The user on the other end is checked
  * (SO_PEERCRED). Every wait of the driver has a deadline; a worker waits until
  * the driver speaks or is gone.
  *

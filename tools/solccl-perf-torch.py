@@ -40,9 +40,9 @@ class Rank:
         self.say(f"hello torch {self.rank} {self.size} {os.getpid()} 0 PyTorch {torch.__version__}")
 
     def say(self, line, samples=None):
-        message = line.encode()
+        message = line.encode() + b"\0"
         if samples is not None:
-            message += b"\0" + array.array("d", samples).tobytes()
+            message += array.array("d", samples).tobytes()
         self.wire.send(message)
 
     def call(self):
