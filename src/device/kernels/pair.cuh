@@ -7,8 +7,10 @@
  * Why it exists. A collective of a few kilobytes takes about 1.6 us, of which
  * launch, one hop and one load and store are 1.56: a warp alone executes an
  * instruction in about 3 ns, so a hundred of them on the way cost a fifth of the
- * whole. Here six lie between the load and the push, and some thirty between
- * arrival and store. Escapes, NaNs, late peers: in branches that are not taken.
+ * whole; and a line of them (eight) that is not in the cache yet costs as much as
+ * ten executed. Here some fifteen lie between the load and the push, and thirty
+ * between arrival and store, one after the other in memory. Escapes, NaNs, late
+ * peers: in functions that are called out of line.
  *
  * Shape. Thread t of CTA c takes V vectors, blockDim * 16 bytes apart; with V > 1
  * the message is a multiple of V * blockDim * 16 bytes. LOOP: several turns, the
@@ -85,45 +87,59 @@ SOL_GPU_FN struct sol_pair_place sol_pair_place(const struct sol_link &comm, con
     return q;
 }
 
+/* What needs no escape, so nearly everything. */
 template <int V>
-SOL_GPU_FN void sol_pair_push(const struct sol_link &comm, const struct sol_ticket &ticket,
-                              char *out, uint32_t at, uint32_t step,
+SOL_GPU_FN void sol_pair_push(const struct sol_ticket &ticket, char *out, uint32_t step,
                               const struct sol_vector (&x)[V])
 {
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-        if (SOL_UNLIKELY(sol_vector_suspect(x[v])))
-            sol_pair_push_suspect(comm, ticket.epoch, at + v * step, x[v]);
-        else
+    for (int v = 0; v < V; v++)
+        if (!sol_vector_suspect(x[v]))
             sol_push_vector(out + ticket.shift + v * step, x[v]);
-    }
 }
 
-/* From `slot`, where byte `at` of the message comes. False: gave up. */
+/* And the rest, later: this rank has nothing to do until the peer's data comes. */
+template <int V>
+SOL_GPU_FN void sol_pair_push_rest(const struct sol_link &comm, const struct sol_ticket &ticket,
+                                   uint32_t at, uint32_t step, const struct sol_vector (&x)[V])
+{
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        if (SOL_UNLIKELY(sol_vector_suspect(x[v])))
+            sol_pair_push_suspect(comm, ticket.epoch, at + v * step, x[v]);
+}
+
+/* From `slot`, where byte `at` of the message comes. False: gave up. The loop that waits is short,
+ * and what follows it in the code is what is done when all has come and nothing is special. */
 template <int V>
 SOL_GPU_FN bool sol_pair_receive(const struct sol_link &comm, const struct sol_story &story,
                                  const struct sol_ticket &ticket, const char *slot, uint32_t at,
                                  uint32_t step, struct sol_vector (&in)[V])
 {
-    struct sol_watch watch = {0, 0};
-    bool missing;
-    do {
-        bool suspect = false;
-        missing = false;
+    uint64_t deadline = 0;
+    for (uint32_t look = 1;; look++) {
+        uint32_t polls = SOL_WATCH_POLLS;
+        bool missing, suspect = false;
+        do {
+            missing = false;
 #pragma unroll
-        for (int v = 0; v < V; v++)
-            in[v] = sol_poll_vector(slot + v * step);
+            for (int v = 0; v < V; v++)
+                in[v] = sol_poll_vector(slot + v * step);
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                missing |= sol_vector_missing(in[v]);
+        } while (missing && --polls != 0);
 #pragma unroll
         for (int v = 0; v < V; v++)
             suspect |= sol_vector_suspect(in[v]);
-        if (!suspect)
+        if (!SOL_UNLIKELY(suspect))
             return true;
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            missing |= sol_vector_missing(in[v]);
-        if (missing && sol_watch_expired(comm, story, watch, 1 - comm.rank))
+        if (!missing)
+            break;
+        deadline = sol_watch_look(comm, story, deadline, look, 1 - comm.rank);
+        if (deadline == 0)
             return false;
-    } while (missing);
+    }
 #pragma unroll
     for (int v = 0; v < V; v++) {
         struct sol_pair_vector r =
@@ -133,6 +149,26 @@ SOL_GPU_FN bool sol_pair_receive(const struct sol_link &comm, const struct sol_s
         in[v] = r.v;
     }
     return true;
+}
+
+/* The sum, with the canonical NaN put in out of the way. */
+template <int D>
+SOL_GPU_RARE struct sol_vector sol_pair_canonical(struct sol_vector x, struct sol_vector y)
+{
+    return sol_sum_of_two<D>(x, y);
+}
+template <int D> SOL_GPU_FN struct sol_vector sol_pair_sum(struct sol_vector x, struct sol_vector y)
+{
+    uint32_t r0 = sol_sum_u32<D>((uint32_t)x.a, (uint32_t)y.a);
+    uint32_t r1 = sol_sum_u32<D>((uint32_t)(x.a >> 32), (uint32_t)(y.a >> 32));
+    uint32_t r2 = sol_sum_u32<D>((uint32_t)x.b, (uint32_t)y.b);
+    uint32_t r3 = sol_sum_u32<D>((uint32_t)(x.b >> 32), (uint32_t)(y.b >> 32));
+    uint32_t marks =
+        sol_nan_marks<D>(r0) | sol_nan_marks<D>(r1) | sol_nan_marks<D>(r2) | sol_nan_marks<D>(r3);
+    struct sol_vector sum = {r0 | (uint64_t)r1 << 32, r2 | (uint64_t)r3 << 32};
+    if (SOL_UNLIKELY(marks & (D == SOL_FLOAT32 ? 0x80000000u : 0x80008000u)))
+        sum = sol_pair_canonical<D>(x, y);
+    return sum;
 }
 
 template <int V>
@@ -174,11 +210,12 @@ __global__ void __launch_bounds__(512, 2)
         return;
     for (bool first = true;; first = false) {
         if (mine)
-            sol_pair_push<V>(comm, ticket, p.out, at, step, out);
+            sol_pair_push<V>(ticket, p.out, step, out);
         if (first)
             sol_leave_ticket(comm, ticket); /* all threads of a warp meet at its barrier */
         if (!mine)
             return;
+        sol_pair_push_rest<V>(comm, ticket, at, step, out);
         const bool more = LOOP && at + turn < args.bytes;
         if (!SPREAD) {
 #pragma unroll
@@ -192,7 +229,7 @@ __global__ void __launch_bounds__(512, 2)
         sol_pair_reset<V>(p.in + ticket.shift, step);
 #pragma unroll
         for (int v = 0; v < V; v++)
-            sol_store_16(p.to + v * step, sol_sum_of_two<D>(own[v], in[v]));
+            sol_store_16(p.to + v * step, sol_pair_sum<D>(own[v], in[v]));
         if (!more)
             return;
         at += turn;
@@ -227,13 +264,15 @@ __global__ void __launch_bounds__(512, 2)
         return;
     for (bool first = true;; first = false) {
         if (args.to && mine)
-            sol_pair_push<V>(comm, ticket, p.out, at, step, out);
+            sol_pair_push<V>(ticket, p.out, step, out);
         else if (first && !args.to)
             sol_send_tokens(comm, ticket, 1);
         if (first)
             sol_leave_ticket(comm, ticket); /* all threads of a warp meet at its barrier */
         if (!mine)
             return;
+        if (args.to)
+            sol_pair_push_rest<V>(comm, ticket, at, step, out);
         if (args.copy) {
 #pragma unroll
             for (int v = 0; v < V; v++)
