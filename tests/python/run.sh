@@ -59,6 +59,9 @@ if part numpy; then
             grep -v ' warn: ' "$work/out" >"$work/shown"
             add "$work/shown" $code
         done
+        echo "== a rank that raises"
+        SOLCCL_LIBRARY=$build/libsolccl.so timeout 60 "$python" tests/python/raising_rank.py >"$work/out" 2>&1
+        add "$work/out" $?
     else
         skipped=$((skipped + 1))
     fi
@@ -68,6 +71,10 @@ if part torch; then
         echo "== torch, 3 ranks"
         SOLCCL_LIBRARY=$build/libsolccl.so timeout 300 "$build/bin/solccl" run -n 3 \
             "$python" -W ignore tests/python/torch_ranks.py "$work" >"$work/out" 2>&1
+        add "$work/out" $?
+        echo "== a rank that raises"
+        SOLCCL_LIBRARY=$build/libsolccl.so timeout 90 "$python" -W ignore tests/python/raising_rank.py torch \
+            >"$work/out" 2>&1
         add "$work/out" $?
     else
         skipped=$((skipped + 1))
