@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Thread_local int sol_group_depth __attribute__((tls_model("initial-exec")));
+_Thread_local int sol_group_depth SOL_NEAR;
 
 typedef struct group {
     sol_call_t *calls;
@@ -27,7 +27,7 @@ typedef struct group {
     char text[SOL_ERROR_TEXT];
 } group_t;
 
-static _Thread_local group_t *thread_group __attribute__((tls_model("initial-exec")));
+static _Thread_local group_t *thread_group SOL_NEAR;
 
 /* ------------------------------------------------------------------- state of a thread */
 

@@ -6,6 +6,7 @@
 #ifndef SOL_CORE_SETUP_H
 #define SOL_CORE_SETUP_H
 
+#include "base/near.h"
 #include "core/comm.h"
 
 /* ---- handles */
@@ -98,8 +99,8 @@ sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine);
 
 /* ---- groups */
 
-/* Groups open in this thread. On the path of every operation, so in static TLS: one load. */
-extern SOL_HIDDEN _Thread_local int sol_group_depth __attribute__((tls_model("initial-exec")));
+/* Groups open in this thread. On the path of every operation. */
+extern SOL_HIDDEN _Thread_local int sol_group_depth SOL_NEAR;
 
 /* The call has been checked; it is copied, all_to_all_v's arrays too. */
 sol_status_t sol_group_append(sol_comm_t comm, const sol_call_t *call);

@@ -12,7 +12,7 @@
 #define LEAVE_NS 10000000000u /* how long destroy waits for a thread that was told to leave */
 #define LEAVE_STEP_NS 50000
 
-_Thread_local struct sol_seat *sol_seat __attribute__((tls_model("initial-exec")));
+_Thread_local struct sol_seat *sol_seat SOL_NEAR;
 
 /* --------------------------------------------------------------------------- seats */
 

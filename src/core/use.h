@@ -30,8 +30,7 @@ struct sol_seat {
 };
 
 /* Of this thread; NULL until it needs one. */
-extern SOL_HIDDEN _Thread_local struct sol_seat *sol_seat
-    __attribute__((tls_model("initial-exec")));
+extern SOL_HIDDEN _Thread_local struct sol_seat *sol_seat SOL_NEAR;
 
 bool sol_use_begin_slow(sol_comm_t comm);
 /* Has this thread a seat now? False where memory is refused: better known before others wait. */

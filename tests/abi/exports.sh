@@ -33,6 +33,9 @@ for build in "$@"; do
     check "$build: exports are exports.txt" same "$wanted" "$(exported "$lib")"
     check "$build: every export has a version" same "" "$(unversioned "$lib")"
     check "$build: soname" grep -q 'SONAME.*\[libsolccl.so.0\]' <(readelf -d "$lib")
+    # Thread-local variables that are near (src/base/near.h) have room where it is opened late.
+    check "$build: room for thread-local variables" test \
+        "$(( $(readelf -lW "$lib" | awk '$1 == "TLS" { print $6 }') ))" -le 128
     # Nothing that would make the library end the program; malloc only through base.
     check "$build: does not exit or abort" same "" \
         "$(nm -D --undefined-only "$lib" | grep -owE 'exit|_exit|abort|quick_exit|__assert_fail')"

@@ -29,6 +29,7 @@
 #ifndef SOL_DROPIN_H
 #define SOL_DROPIN_H
 
+#include "base/near.h"
 #include "base/sha256.h"
 #include "core/setup.h"
 #include "core/unique_id.h"
@@ -110,7 +111,7 @@ typedef struct sol_dropin_birth {
     unsigned char key[SOL_SHA256_BYTES];
 } sol_dropin_birth;
 
-extern SOL_HIDDEN _Thread_local int sol_dropin_depth __attribute__((tls_model("initial-exec")));
+extern SOL_HIDDEN _Thread_local int sol_dropin_depth SOL_NEAR;
 /* In an open group: the thread's solccl group is opened too, with the first call that is taken. */
 int sol_dropin_group_joins(void);
 void sol_dropin_group_later(sol_dropin_birth *birth);
@@ -143,7 +144,7 @@ static inline void sol_dropin_order_after(sol_dropin_comm *comm, bool taken, ncc
 /* ---- results */
 int sol_dropin_result(sol_status_t status); /* and remembers that the last error is solccl's */
 /* This thread's last failure came from solccl (true) or from NCCL. */
-extern SOL_HIDDEN _Thread_local bool sol_dropin_failed __attribute__((tls_model("initial-exec")));
+extern SOL_HIDDEN _Thread_local bool sol_dropin_failed SOL_NEAR;
 
 /* Make `device` current for a while; returns what to give back to _restore, or -1. */
 int sol_dropin_device_set(int device);

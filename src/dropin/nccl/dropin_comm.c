@@ -290,7 +290,7 @@ static sol_dropin_birth *expect(nccl_comm *handle, const unsigned char *key, int
 
 /* The real library is at work in this thread: what it calls of its own functions may come by here,
  * and is none of ours. */
-static _Thread_local bool within __attribute__((tls_model("initial-exec")));
+static _Thread_local bool within SOL_NEAR;
 
 static bool enter_real(void)
 {

@@ -12,8 +12,8 @@
 #include "dropin/nccl/dropin.h"
 
 _Thread_local int sol_dropin_depth;
-static _Thread_local bool joined __attribute__((tls_model("initial-exec")));
-static _Thread_local sol_dropin_birth *births __attribute__((tls_model("initial-exec")));
+static _Thread_local bool joined SOL_NEAR;
+static _Thread_local sol_dropin_birth *births SOL_NEAR;
 
 int sol_dropin_group_joins(void)
 {

@@ -25,7 +25,7 @@ static _Thread_local struct {
     sol_dropin_comm *comms[WAITING];
     nccl_stream streams[WAITING];
     int count;
-} later __attribute__((tls_model("initial-exec")));
+} later SOL_NEAR;
 
 /* The capture that a stream is in; 0: none, or none that could be told. */
 static unsigned long long capture_of(nccl_stream stream)
