@@ -247,6 +247,79 @@ out:
     free(result);
 }
 
+/* A model in small: every layer's kernel reads the reduction before it, into the same two buffers
+ * all the way, and every run begins with other data. Whoever reads or writes too early changes the
+ * numbers to the end; constant data would hide it. */
+enum { LAYERS = 60, STARTS = 241 };
+
+static float added(int layer, int rank)
+{
+    return (float)(layer % 17 + 3 * rank);
+}
+
+static bool layers(gpu_rank_t *g, float *x, float *y, size_t count)
+{
+    for (int k = 0; k < LAYERS; k++)
+        if (!GPU_OK(g, gpu_turn(g->stream, x, y, count, added(k, g->rank), k % 3 == 1)) ||
+            !CALL(g, sol_all_reduce(x, y, count, SOL_FLOAT32, SOL_SUM, g->comm, g->stream)))
+            return false;
+    return true;
+}
+
+/* Small integers: exact in floats. */
+static float after_layers(gpu_rank_t *g, float y)
+{
+    for (int k = 0; k < LAYERS; k++) {
+        float sum = 0;
+        for (int r = 0; r < g->nranks; r++)
+            sum += fmodf(y * 5 + added(k, r), 251);
+        y = sum;
+    }
+    return y;
+}
+
+static bool layers_are_right(gpu_rank_t *g, const float *host, const float *table, size_t count,
+                             unsigned run)
+{
+    for (size_t i = 0; i < count; i++) {
+        float wanted = table[(i + run) % STARTS];
+        if (host[i] != wanted) {
+            team_fail(g->team, g->rank, "element %zu of %zu is %g, not %g (run %u)", i, count,
+                      (double)host[i], (double)wanted, run);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void changing_data(gpu_rank_t *g)
+{
+    enum { MOST = 65536, RUNS = 40 };
+    static const size_t counts[] = {64, 4096, 16384, MOST};
+    float *x = gpu_alloc(g, MOST * 4), *y = gpu_alloc(g, MOST * 4), *host = malloc(MOST * 4);
+    float table[STARTS];
+    bool well = host != NULL;
+    for (int i = 0; i < STARTS; i++)
+        table[i] = after_layers(g, (float)i);
+    for (int c = 0; c < 4 && well; c++) {
+        graph_t graph;
+        if (!begin(g, g->stream) || !layers(g, x, y, counts[c]) || !end(g, g->stream, &graph))
+            break;
+        for (unsigned run = 0; run < RUNS && well; run++) {
+            team_doing(g->team, g->rank, "%zu elements, run %u", counts[c], run);
+            for (size_t i = 0; i < counts[c]; i++)
+                host[i] = (float)((i + run) % STARTS);
+            well = gpu_copy(g, y, host, counts[c] * 4) &&
+                   (run % 4 == 3 ? layers(g, x, y, counts[c])
+                                 : GPU_OK(g, cudaGraphLaunch(graph.exec, g->stream))) &&
+                   gpu_copy(g, host, y, counts[c] * 4) &&
+                   layers_are_right(g, host, table, counts[c], run);
+        }
+        GPU_OK(g, cudaGraphExecDestroy(graph.exec));
+    }
+    free(host);
+}
+
 /* Two communicators of the same ranks on two streams at once. */
 static void two_communicators(gpu_rank_t *g)
 {
@@ -322,6 +395,13 @@ const gpu_case_t gpu_cases_graphs[] = {
      .most = 2,
      .processes = true,
      .environment = {"SOLCCL_GRAPH_MIXING=0"}},
+    {.name = "changing-data",
+     .run = changing_data,
+     .least = 2,
+     .most = 3,
+     .threads = true,
+     .processes = true,
+     .deadline_s = 120},
     {.name = "two-communicators",
      .run = two_communicators,
      .least = 2,

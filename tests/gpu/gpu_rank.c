@@ -18,6 +18,8 @@ static bool load_kernels(gpu_rank_t *g)
 {
     return GPU_OK(g, gpu_empty(g->stream)) && GPU_OK(g, gpu_spin(g->stream, 1)) &&
            GPU_OK(g, gpu_scale(g->stream, NULL, NULL, 0, 1)) &&
+           GPU_OK(g, gpu_turn(g->stream, NULL, NULL, 0, 1, false)) &&
+           GPU_OK(g, gpu_turn(g->stream, NULL, NULL, 0, 1, true)) &&
            GPU_OK(g, cudaStreamSynchronize(g->stream));
 }
 
