@@ -53,7 +53,7 @@ SOL_GPU_RARE void sol_record(const struct sol_link &comm, const struct sol_story
 #pragma unroll 1
     for (int i = 0; i < SOL_GPU_EPOCHS; i++)
         sol_push_word(&comm.state->epochs[i].dead, fault);
-    sol_fence_system(); /* who is woken by the abort word finds the record */
+    sol_fence_system();               /* who is woken by the abort word finds the record */
     sol_push_u32(comm.abort_word, 1); /* the peers need not wait for their own timeouts */
 }
 
