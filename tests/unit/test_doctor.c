@@ -178,11 +178,10 @@ static void doctor_behind(void **state)
                                                                     "") "]}",
         HEAD("1", "9", "5") "\"waiting_for\": [2], \"peers\": [{\"rank\": 2, \"pid\": 7, "
                             "\"last\": " OP(
-                                "4", "4", "reduce",
-                                "1", ", \"root\": 0, \"state\": \"done\"") "}], \"operations\": "
-                                                                           "[" OP("5", "5",
-                                                                                  "all_reduce", "1",
-                                                                                  "") "]}",
+                                "4", "4", "reduce", "1",
+                                ", \"root\": 0, \"state\": \"done\"") "}], \"operations\": "
+                                                                      "[" OP("5", "5", "all_reduce",
+                                                                             "1", "") "]}",
         HEAD("0", "1", "1") "\"operations\": [" OP("1", "1", "gather", "1", "") "]}", NULL};
     char out[4096];
     (void)state;
