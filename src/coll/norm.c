@@ -95,7 +95,7 @@ static float row_sum(const float *h, size_t hidden, int per_vector, float mean, 
     for (size_t first = 0; first < hidden; first += block) {
         float lanes[LANES];
         for (int l = 0; l < LANES; l++) {
-            float terms[8];
+            float terms[8] = {0};
             for (int e = 0; e < per_vector; e++) {
                 size_t i = first + (size_t)(l * per_vector + e);
                 float x = i < hidden ? h[i] - mean : 0.0f;
