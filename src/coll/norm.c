@@ -41,6 +41,14 @@ static float element(const void *from, sol_dtype_t dtype, size_t i)
     return dtype == SOL_FLOAT16 ? sol_fp16_to_float(half) : sol_bf16_to_float(half);
 }
 
+/* To an integer, ties to even; |value| <= 127. (Where the sum's last bit is worth 1, the addition
+ * has rounded it. rintf would need libm with compilers that have no instruction for it.) */
+static float nearest_even(float value)
+{
+    const float shift = 0x1.8p23f;
+    return (value + shift) - shift;
+}
+
 /* Rounds once; a NaN becomes the canonical one. */
 static void put(void *to, sol_dtype_t dtype, size_t i, float value)
 {
@@ -54,7 +62,7 @@ static void put(void *to, sol_dtype_t dtype, size_t i, float value)
         float nearest = value != value    ? 0.0f
                         : value > 127.0f  ? 127.0f
                         : value < -127.0f ? -127.0f
-                                          : __builtin_rintf(value);
+                                          : nearest_even(value);
         ((signed char *)to)[i] = (signed char)nearest;
     } else {
         ((uint8_t *)to)[i] =
