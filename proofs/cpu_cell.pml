@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu_cell.pml: two cells beside a pipe (src/proto/cell.h): one producer, which
+ * cpu_cell.pml: CELLS cells beside a pipe (src/proto/cell.h): one producer, which
  * sends each message by a cell or by the pipe as it likes, one consumer, any
  * number of messages.
  *

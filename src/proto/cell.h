@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cell.h: two cells from one rank to another, for small messages between ranks
+ * cell.h: four cells from one rank to another, for small messages between ranks
  * that answer each other. Beside the pipe of line.h, never in place of it: a
  * message goes by a cell if the producer knows that one is free, else by the
  * pipe. It never waits, never calls the system and knows nothing of operations.
@@ -12,11 +12,11 @@
  *                                                     \ seq << 32 | sig
  *
  * seq is the number of the message among those in cells, from a seed; it lies in
- * cell seq % 2. sig names the operation and is never 0. heard is the number of
+ * cell seq % 4. sig names the operation and is never 0. heard is the number of
  * the first message in the cells of the other direction that the producer still
  * needs. line is the number of the next line of the pipe when this was written.
  *
- * Why beside the pipe: a pipe's lines come round after kilobytes. Two cells in
+ * Why beside the pipe: a pipe's lines come round after kilobytes. A few cells in
  * turn stay in the first-level caches of both sides, data lies behind its flag,
  * and no counter has to be fetched from the other side: the answer brings it.
  *
@@ -26,14 +26,14 @@
  * <------------------------------------' the cell of seq is free
  *
  * Invariants
- *  - P writes message s only if s - seen < 2, where seen is the largest `heard` that it read: C
- *    has read s - 2 before it wrote that.
+ *  - P writes message s only if s - seen < 4, where seen is the largest `heard` that it read: C
+ *    has read s - 4 before it wrote that.
  *  - One order over both ways. A cell is C's next message only if `line` is the number of the line
  *    that C expects: all lines before it have been read. A line is C's next message only if, looked
  *    at again after the line was seen, the next cell is not: P's release of the line covers what
  *    it wrote to cells before.
- *  - A tag's sig is never 0, so fresh zeroes are no message; a cell holds s - 2 or zeroes before s,
- *    and s - 2 differs from s modulo 2^32. Numbers are 32 bits and wrap; 2 divides 2^32.
+ *  - A tag's sig is never 0, so fresh zeroes are no message; a cell holds s - 4 or zeroes before s,
+ *    and s - 4 differs from s modulo 2^32. Numbers are 32 bits and wrap; 4 divides 2^32.
  *
  * Abort: nothing to undo, as in line.h.
  */
@@ -43,7 +43,7 @@
 #include "proto/line.h"
 
 #define SOL_CELL_INLINE 48u
-#define SOL_CELLS 2u
+#define SOL_CELLS 4u /* a power of two */
 
 typedef struct sol_cell {
     alignas(SOL_CACHE_LINE) unsigned char inlined[SOL_CELL_INLINE];
@@ -117,9 +117,12 @@ static inline void sol_cell_push(sol_cells_out_t *out, uint32_t sig, uint32_t li
     out->next++;
 }
 
-/* Bring the next cell, of a message of `bytes`, into this core for writing. */
+/* Bring the next cell, of a message of `bytes`, into this core for writing, if it is free. */
 static inline void sol_cell_warm(const sol_cells_out_t *out, size_t bytes)
 {
+    if (!sol_cells_room(out)) {
+        return;
+    }
     const unsigned char *cell = (const unsigned char *)sol_cell_open(out);
     for (size_t at = 0; at <= bytes; at += SOL_CACHE_LINE) {
         __builtin_prefetch(cell + at, 1, 3);
