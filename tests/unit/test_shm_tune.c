@@ -14,7 +14,7 @@
 #include "backend/shm/shm.h"
 
 #define BYTES ((size_t)1 << 16)
-#define OWN_BYTES ((size_t)2 << 20)
+#define OWN_BYTES ((size_t)4 << 20)
 #define COSTLY_NS 2000000
 
 static sol_shm_control_t controls[2];

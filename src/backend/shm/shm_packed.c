@@ -34,6 +34,9 @@
 #define WARM_LEAST 2048u
 #define WARM_MOST 8192u
 
+#define PIECE_BYTES 1024u /* reduced while as much is on its way ... */
+#define AHEAD_MOST 4096u  /* ... up to here: beyond, the hardware's prefetchers do better */
+
 typedef struct packed {
     sol_shm_t *s;
     const sol_call_t *call;
@@ -199,6 +202,39 @@ static sol_status_t take_all(packed_t *p, void *recv)
     return status;
 }
 
+/* Begin to bring bytes [at, at + PIECE_BYTES) of the others' blocks here. */
+static void fetch(const packed_t *p, const void *const *srcs, size_t at)
+{
+    size_t end = at + PIECE_BYTES < p->bytes ? at + PIECE_BYTES : p->bytes;
+    for (int rank = 0; rank < p->s->nranks; rank++) {
+        for (size_t i = at; i < end && rank != p->s->rank; i += SOL_CACHE_LINE) {
+            __builtin_prefetch((const unsigned char *)srcs[rank] + i, 0, 3);
+        }
+    }
+}
+
+/* Types that are converted leave a core no room to look far ahead: then the lines of the next piece
+ * are asked for while this one is reduced. */
+static void reduce_ahead(const packed_t *p, const void *const *srcs, void *dst)
+{
+    const sol_shm_t *s = p->s;
+    const void *at[SOL_MAX_RANKS];
+    sol_reduce_fn reduce = s->reduce[p->call->dtype][p->call->reduction.op];
+    if (p->size > 2 || p->bytes > AHEAD_MOST) {
+        reduce(dst, srcs, s->nranks, p->call->count);
+        return;
+    }
+    fetch(p, srcs, 0);
+    for (size_t done = 0; done < p->bytes; done += PIECE_BYTES) {
+        size_t bytes = p->bytes - done < PIECE_BYTES ? p->bytes - done : PIECE_BYTES;
+        fetch(p, srcs, done + PIECE_BYTES);
+        for (int rank = 0; rank < s->nranks; rank++) {
+            at[rank] = (const unsigned char *)srcs[rank] + done;
+        }
+        reduce((unsigned char *)dst + done, at, s->nranks, bytes / p->size);
+    }
+}
+
 /* Reduce the blocks of all others with `own` to dst. */
 static sol_status_t reduce_all(packed_t *p, const void *own, void *dst)
 {
@@ -215,7 +251,7 @@ static sol_status_t reduce_all(packed_t *p, const void *own, void *dst)
         }
         srcs[rank] = at;
     }
-    s->reduce[p->call->dtype][p->call->reduction.op](dst, srcs, s->nranks, p->call->count);
+    reduce_ahead(p, srcs, dst);
     for (int rank = 0; rank < s->nranks; rank++) {
         if (rank != s->rank) {
             release(p, rank, &blocks[rank]);

@@ -34,7 +34,7 @@
 #define TRIES 4u         /* calls of a plan in a row; the first one is not counted */
 #define LARGE_TRIES 3u   /* of LARGE_BYTES and more: dear, and they vary less */
 #define LARGE_BYTES 2097152u
-#define OWN_BYTES 1572864u /* own blocks from here on may be copied past the cache */
+#define OWN_BYTES 3145728u /* own blocks from here on may be copied past the cache */
 #define LEAST_BYTES 4096u  /* sol_copy_stream passes by the cache from here on */
 
 static sol_shm_tuned_t tuned(unsigned plan)
