@@ -33,6 +33,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LIBRARY_LIMIT = 40 << 20  # bytes of machine code for one architecture
+LONGEST = ("lane_reduce", "two_shot", "one_shot_general", "one_shot", "pair")  # to compile: go first
 
 
 def find_tool(name):
@@ -321,7 +322,8 @@ def main():
         try_planted(args, limits, archs[0], tally)
     digest = inputs_digest() + version
     jobs = [] if args.plant_only else [Job(s, a, args, digest) for a in archs for s in sources]
-    jobs.sort(key=lambda job: -os.path.getsize(job.source))
+    order = {name: place for place, name in enumerate(LONGEST)}
+    jobs.sort(key=lambda job: order.get(job.label.split(".")[0], len(order)))
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(Job.compile, jobs))
     for arch in archs:
