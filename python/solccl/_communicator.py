@@ -10,12 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref, c_int, c_size_t, c_void_p
+from ctypes import byref, c_int, c_size_t, c_void_p, sizeof
 from typing import Any
 
 from . import _arrays
 from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, stream_of
-from ._library import Config, Info, UniqueId, check, failure, lib, unique_id
+from ._library import Config, Info, NormArgs, UniqueId, check, failure, lib, unique_id
 
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}
 OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
@@ -312,6 +312,52 @@ class Communicator:
         if status != 0 or _open.__dict__:
             self._done(status, send, recv)
         return out
+
+    def all_reduce_rms_norm(
+        self,
+        x: Any,
+        residual: Any,
+        weight: Any,
+        eps: float = 1e-6,
+        weight_bias: float = 0.0,
+        out: Any = None,
+        residual_out: Any = None,
+        stream: Any = None,
+    ) -> tuple[Any, Any]:
+        """The sum of all ranks' `x` [..., hidden] and `residual`, and its RMS norm: (out, residual_out).
+
+        One kernel on GPU ranks. `x`, `residual` (equal on all ranks; None: zeros) and `weight`
+        [hidden] are of one type: float32, float16 or bfloat16. `out` may be `x` and `residual_out`
+        may be `residual`; new ones by default. weight_bias: added to the weights, 1 for models that
+        store weight - 1. A row has the same bits on every rank and in every batch.
+        """
+        out = like(x, tuple(x.shape)) if out is None else out
+        residual_out = like(x, tuple(x.shape)) if residual_out is None else residual_out
+        send, recv = buffer_of(x, out is x), buffer_of(out, True)
+        scale, after = buffer_of(weight), buffer_of(residual_out, True)
+        before = None if residual is None else buffer_of(residual, residual is residual_out)
+        hidden = int(x.shape[-1])
+        self._fits("out", recv, send[1], send[2])
+        self._fits("residual_out", after, send[1], send[2])
+        self._fits("weight", scale, hidden, send[2])
+        if before is not None:
+            self._fits("residual", before, send[1], send[2])
+        args = NormArgs(
+            size=sizeof(NormArgs),
+            tokens=send[1] // hidden if hidden else 0,
+            hidden=hidden,
+            dtype=send[2],
+            input=send[0],
+            residual=before and before[0],
+            residual_out=after[0],
+            weight=scale[0],
+            weight_bias=weight_bias,
+            epsilon=eps,
+            output=recv[0],
+            output_dtype=send[2],
+        )
+        self._done(lib.sol_all_reduce_norm(byref(args), self._h(), self._stream(stream, x)))
+        return out, residual_out
 
     def all_gather(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """Every rank's `x` [...], on every rank: out [size, ...]. In place: x is out[rank]."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
 MAX_RANKS = 64
@@ -146,6 +146,30 @@ class Info(Structure):
     ]
 
 
+class NormArgs(Structure):
+    """sol_norm_args_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokens", c_size_t),
+        ("hidden", c_size_t),
+        ("dtype", c_int),
+        ("norm", c_int),
+        ("input", c_void_p),
+        ("residual", c_void_p),
+        ("residual_out", c_void_p),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("weight_bias", c_float),
+        ("epsilon", c_float),
+        ("output", c_void_p),
+        ("output_dtype", c_int),
+        ("quant", c_int),
+        ("static_scale", c_void_p),
+        ("scales", c_void_p),
+    ]
+
+
 def _find() -> ctypes.CDLL:
     """SOLCCL_LIBRARY, else the one in this package, else the one of the system."""
     named = os.environ.get("SOLCCL_LIBRARY")
@@ -176,6 +200,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_mem_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p)]),
     "sol_mem_free": (c_int, [c_void_p, c_void_p]),
     "sol_all_reduce": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_all_reduce_norm": (c_int, [POINTER(NormArgs), c_void_p, c_void_p]),
     "sol_all_gather": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
     "sol_reduce_scatter": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),

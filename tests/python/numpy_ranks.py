@@ -69,6 +69,22 @@ def test_reductions():
     del op
 
 
+def test_all_reduce_rms_norm():
+    weight = np.linspace(0.5, 1.5, 96)
+    for dtype, error in ((np.float32, 1e-6), (np.float16, 2e-3)):
+        for residual in (None, of(50, (2, 3, 96), dtype)):
+            x, w = of(RANK, (2, 3, 96), dtype), weight.astype(dtype)
+            h = every((2, 3, 96), np.float64).sum(0) + (0 if residual is None else residual)
+            y = h / np.sqrt((h * h).mean(-1, keepdims=True) + 1e-6) * (w.astype(np.float64) + 1)
+            got, after = COMM.all_reduce_rms_norm(x, residual, w, 1e-6, 1.0)
+            assert got.dtype == dtype and (after == h).all()
+            assert np.abs(got - y).max() <= error * np.abs(y).max(), dtype
+            again = COMM.all_reduce_rms_norm(x, residual, w, 1e-6, 1.0, out=x, residual_out=residual)
+            assert again[0] is x and (x == got).all() and (again[1] == after).all()
+    raises(ValueError, lambda: COMM.all_reduce_rms_norm(x, None, w[:5]), "weight has 5", "expected 96")
+    raises(solccl.ArgumentError, lambda: COMM.all_reduce_rms_norm(*[np.ones(8, "i4")] * 3), "dtype is int32")
+
+
 def test_copies():
     x, all_ = of(RANK), every()
     assert (COMM.all_gather(x) == all_).all()

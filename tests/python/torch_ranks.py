@@ -337,6 +337,19 @@ def test_operators():
         return y
 
     same(torch.compile(in_place, fullgraph=True, backend="aot_eager")(x), in_place(x))
+
+    def norm(x, residual, weight):
+        return sol.all_reduce_rms_norm(x, residual, weight, 1e-6, comm)
+
+    for dtype, error in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2)):
+        part, residual, weight = (fill((4, 64), dtype=dtype), torch.ones(4, 64, dtype=dtype, device=DEVICE),
+                                  torch.linspace(1, 2, 64, dtype=dtype, device=DEVICE))
+        h = other_all_reduce(part.float()) + residual.float()
+        want = torch.nn.functional.rms_norm(h.to(dtype).float(), (64,), weight.float(), 1e-6)
+        for run in (norm, torch.compile(norm, fullgraph=True, backend="aot_eager")):
+            y, after = run(part, residual, weight)
+            assert y.dtype == dtype and torch.equal(after, h.to(dtype))
+            assert (y.float() - want).abs().max() <= error * want.abs().max()
     torch.library.opcheck(torch.ops.solccl.all_reduce.default, (torch.ones(2, device=DEVICE), 0, comm._index),
                           test_utils=("test_schema", "test_faketensor"))
     comm.close()

@@ -13,7 +13,15 @@ take without a break:
     y = solccl.torch.all_reduce(x, comm)
 """
 
-from .operators import all_gather, all_reduce, all_reduce_, all_to_all, broadcast_, reduce_scatter
+from .operators import (
+    all_gather,
+    all_reduce,
+    all_reduce_,
+    all_reduce_rms_norm,
+    all_to_all,
+    broadcast_,
+    reduce_scatter,
+)
 from .process_group import ProcessGroup, connect, register
 
 register()
@@ -23,6 +31,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_reduce_",
+    "all_reduce_rms_norm",
     "all_to_all",
     "broadcast_",
     "connect",

@@ -52,6 +52,19 @@ def _all_reduce_(x: torch.Tensor, op: int, comm: int) -> None:
     _of(comm).all_reduce(x, x, op)
 
 
+def _all_reduce_rms_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    weight_bias: float,
+    comm: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    x = x.contiguous()
+    residual = None if residual is None else residual.contiguous()
+    return _of(comm).all_reduce_rms_norm(x, residual, weight.contiguous(), eps, weight_bias)
+
+
 def _all_gather(x: torch.Tensor, size: int, comm: int) -> torch.Tensor:
     return _of(comm).all_gather(x.contiguous())
 
@@ -74,6 +87,12 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 
 _define("all_reduce(Tensor x, int op, int comm) -> Tensor", _all_reduce, lambda x, op, comm: _like(x))
 _define("all_reduce_(Tensor(a!) x, int op, int comm) -> ()", _all_reduce_, lambda x, op, comm: None)
+_define(
+    "all_reduce_rms_norm(Tensor x, Tensor? residual, Tensor weight, float eps, float weight_bias, int comm)"
+    " -> (Tensor, Tensor)",
+    _all_reduce_rms_norm,
+    lambda x, residual, weight, eps, weight_bias, comm: (_like(x), _like(x)),
+)
 _define(
     "all_gather(Tensor x, int size, int comm) -> Tensor",
     _all_gather,
@@ -111,6 +130,19 @@ def all_reduce_(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.T
         return comm.all_reduce(x, x, op)
     torch.ops.solccl.all_reduce_(x, OPS[op], _index_of(comm))
     return x
+
+
+def all_reduce_rms_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    comm: Communicator,
+    weight_bias: float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum of all ranks' `x` [..., hidden] and `residual`, and its RMS norm, in one kernel on GPUs:
+    (normed, new residual), as new tensors. See Communicator.all_reduce_rms_norm."""
+    return torch.ops.solccl.all_reduce_rms_norm(x, residual, weight, eps, weight_bias, _index_of(comm))
 
 
 def all_gather(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
