@@ -554,7 +554,7 @@ class _Symmetric:
                 kind = numpy.dtype(name)
             except TypeError:  # bfloat16 and the 8-bit floats: where ml_dtypes is installed
                 kind = numpy.dtype(dtype)
-            return numpy.frombuffer(raw, dtype=kind).reshape(shape)
+            return numpy.frombuffer(raw, dtype=kind).reshape(shape)  # type: ignore[call-overload]
         self.__cuda_array_interface__ = {
             "shape": (self.bytes,),
             "typestr": "|u1",
