@@ -5,7 +5,7 @@
  * loading and storing adds at the very grids that the collectives use, what a
  * hop costs, what the link carries, and whether 16- and 128-byte stores tear.
  */
-#include "device/prim/ptx.cuh"
+#include "solccl/device/ptx.cuh"
 #define SOL_WIDE 90
 #include "gpu_rig.cuh"
 

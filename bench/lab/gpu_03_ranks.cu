@@ -11,7 +11,7 @@
  */
 #include "coll/reduce.h"
 #include "gpu_rig.cuh"
-#include "proto/gpu_word.h"
+#include "solccl/device/gpu_word.h"
 
 #include <chrono>
 

@@ -8,7 +8,7 @@
 #include "device/kernels/init.cuh"
 #include "device/kernels/pair.cuh"
 #include "gpu_rig.cuh"
-#include "proto/gpu_word.h"
+#include "solccl/device/gpu_word.h"
 
 enum {
     NO_RED = 1,     /* parity from the arguments, nobody counts */

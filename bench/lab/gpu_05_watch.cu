@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_05_watch.cu: what a wait's look around costs (device/prim/watch.cuh), by
+ * gpu_05_watch.cu: what a wait's look around costs (solccl/device/watch.cuh), by
  * how many warps look at once: the clock, a word of device memory, a word of
  * host memory (the abort word).
  */
-#include "device/prim/ptx.cuh"
+#include "solccl/device/ptx.cuh"
 #include "gpu_rig.cuh"
 
 enum { CLOCK, DEVICE_WORD, HOST_WORD, WHATS };

@@ -6,7 +6,7 @@
  * 2. What the link carries, by how it is written: pushes as the kernels do them,
  *    ordinary stores, bulk copies out of shared memory; one direction and both.
  */
-#include "device/prim/ptx.cuh"
+#include "solccl/device/ptx.cuh"
 #include "gpu_rig.cuh"
 
 enum { ROUNDS = 400, PLACES = 256, PLACE = 4096 + 128 };

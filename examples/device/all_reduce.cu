@@ -11,20 +11,23 @@ __global__ void all_reduce(const __grid_constant__ struct sol_channel ch, const 
                            unsigned bytes)
 {
     const unsigned in_slot = threadIdx.x * 16, at = blockIdx.x * blockDim.x * 16 + in_slot;
-    const struct sol_team team = N == 2 ? sol_team_of<2>(ch) : sol_team_all(ch);
+    struct sol_vector v = {0, 0};
+    struct sol_session s = sol_session_prepare(ch, SOL_CHANNEL_WORD, blockIdx.x, SOL_CTA,
+                                               N == 2 ? sol_team_of<2>(ch) : sol_team_all(ch));
+    const char *from = sol_opaque(x + at);
+    char *to = sol_opaque(y + at);
     sol_await_predecessors();
     sol_admit_successor();
-    struct sol_vector v = {0, 0};
     if (at < bytes)
-        v = sol_load_16(x + at);
-    struct sol_session s = sol_session_open_team(ch, SOL_CHANNEL_WORD, blockIdx.x, SOL_CTA, team);
+        v = sol_load_16(from);
+    sol_session_start(ch, s);
     sol_session_push(ch, s, in_slot, v);
     sol_session_close(ch, s);
     if (sol_session_reduce<D, N>(ch, s, SOL_SUM, in_slot, v) && at < bytes)
-        sol_store_16(y + at, v);
+        sol_store_16(to, v);
 }
 
-/* Threads of a CTA: few, so that many CTAs share the work, but no more CTAs than sessions. */
+/* Threads of a CTA: many CTAs share the work, no more than sessions. */
 static unsigned threads_for(unsigned bytes)
 {
     return bytes <= 1024     ? 32

@@ -73,6 +73,11 @@ static struct emu_cluster *cluster_of(const struct emu_thread *t, uintptr_t pc)
     return t->cta->cluster;
 }
 
+unsigned emu_cluster_ctas(void)
+{
+    return emu.current->cta->grid->launch->cluster;
+}
+
 void emu_cluster_arrive(void)
 {
     uintptr_t pc = (uintptr_t)__builtin_return_address(0);

@@ -69,6 +69,8 @@ void *emu_shared_dynamic(void);
 
 /* Clusters. Every thread arrives and then waits, in turns; what was done before an arrival is known
  * after the wait. */
+/* CTAs of this one's cluster. */
+unsigned emu_cluster_ctas(void);
 void emu_cluster_arrive(void);
 void emu_cluster_wait(void);
 /* Where the shared variable that is at `mine` here lies in CTA `cta` of the cluster. */

@@ -9,7 +9,6 @@
  */
 #ifndef SOL_DEVICE_PTX_CUH
 #define SOL_DEVICE_PTX_CUH
-#define SOL_DEVICE_PRIM_PTX_CUH
 
 #include "cuda_runtime.h"
 
@@ -107,18 +106,13 @@ SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
     emu_rmw(p, 8, EMU_ADD, w, 0, EMU_RELAXED, EMU_SYS);
 }
 
-/* A cluster is one CTA here. */
-SOL_GPU_FN unsigned sol_cluster_cta(void)
-{
-    return 0;
-}
 SOL_GPU_FN unsigned sol_cluster_ctas(void)
 {
-    return 1;
+    return emu_cluster_ctas();
 }
-SOL_GPU_FN void sol_cluster_sync(void)
+SOL_GPU_FN unsigned sol_cluster_cta(void)
 {
-    emu_syncthreads();
+    return blockIdx.x % emu_cluster_ctas();
 }
 
 #define SOL_CHECK(condition, why)                                                                  \
@@ -176,6 +170,13 @@ SOL_GPU_FN void sol_cluster_arrive(void)
 SOL_GPU_FN void sol_cluster_wait(void)
 {
     emu_cluster_wait();
+}
+SOL_GPU_FN void sol_cluster_sync(void)
+{
+    if (emu_cluster_ctas() == 1)
+        emu_syncthreads();
+    else
+        emu_cluster_arrive(), emu_cluster_wait();
 }
 SOL_GPU_FN void sol_cluster_store(float *mine, uint32_t cta, float x)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_layout.h: what lies where in a GPU rank's staging memory, its device
- * state and its error record. The one definition, for host and device.
+ * gpu_layout.h: what lies where in a GPU rank's staging memory and its
+ * device state. The one definition, for host and device.
  *
  * Every rank of a communicator has one staging memory of equal size, mapped by
  * all its peers. A rank only ever writes into peers' staging (push) and reads
@@ -22,10 +22,13 @@
 #ifndef SOL_PROTO_GPU_LAYOUT_H
 #define SOL_PROTO_GPU_LAYOUT_H
 
+#include "solccl/device/channel.h"
+#include "solccl/device/fate.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-#define SOL_GPU_MAX_RANKS 8
+#define SOL_GPU_MAX_RANKS SOL_DEV_MAX_RANKS
 /* These are smaller in the emulator, so that small messages reach every boundary. */
 #ifndef SOL_GPU_LANES
 #define SOL_GPU_LANES 64 /* most channels of one direction of a pair */
@@ -98,13 +101,6 @@ static inline struct sol_gpu_layout sol_gpu_layout_of(int nranks, uint64_t wante
     return l;
 }
 
-/* Functions that the device uses too. */
-#if defined(__CUDACC__)
-#define SOL_GPU_BOTH static inline __host__ __device__
-#else
-#define SOL_GPU_BOTH static inline
-#endif
-
 /* In the control area: the number of chunks that `receiver` has consumed of what the owner of the
  * staging sent to it on `lane`. Pushed by the receiver; see gpu_lanes.h. */
 SOL_GPU_BOTH uint64_t sol_gpu_credit_offset(int receiver, int lane)
@@ -122,7 +118,7 @@ SOL_GPU_BOTH uint64_t sol_gpu_token_offset(int sender)
 /* What a CTA reads beside its input, as one vector; see gpu_epoch.h. */
 struct sol_gpu_epoch {
     uint64_t epoch;
-    uint64_t dead; /* as sol_gpu_state.dead */
+    uint64_t dead; /* as fate.dead */
 };
 
 /* In the control area: how far the CTA of number `cta` of `sender` has come in a kernel whose CTAs
@@ -136,37 +132,13 @@ SOL_GPU_BOTH uint64_t sol_gpu_meeting_offset(int cta, int sender)
 
 /* Protocol state of one rank, in its device memory. Only its own kernels touch it. */
 struct sol_gpu_state {
-    uint64_t
-        dead; /* not 0: a wait expired or was aborted; kernels launched from then on do nothing */
-    uint32_t claimed; /* the one thread that writes the error record */
-    uint32_t reserved[29];
+    struct sol_gpu_fate fate;
+    uint64_t reserved[14];
     struct sol_gpu_epoch
         epochs[SOL_GPU_EPOCHS]; /* all equal between kernels; CTA b reads the b-th */
     /* numbers of chunks, per peer and lane; see lane.cuh */
     uint64_t sent[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];
     uint64_t received[SOL_GPU_MAX_RANKS][SOL_GPU_LANES];
-};
-
-/* Why a kernel gave up. */
-enum sol_gpu_fault {
-    SOL_GPU_FAULT_NONE = 0,
-    SOL_GPU_FAULT_TIMEOUT = 1,
-    SOL_GPU_FAULT_ABORT = 2,
-    SOL_GPU_FAULT_MISMATCH = 3 /* a peer sent another number of bytes, or another operation */
-};
-
-/* Host memory that the device can write (pinned, mapped); zeroed by the host. Written once: all
- * fields, then `fault`. */
-struct sol_gpu_error {
-    volatile uint32_t fault; /* enum sol_gpu_fault; 0 until the rest is there */
-    uint32_t func;           /* sol_func_t */
-    int32_t rank;            /* who waited */
-    int32_t awaited;         /* for whom */
-    uint64_t sequence; /* sol_gpu_op.sequence of the launch (a replayed graph: of its capture) */
-    uint64_t bytes;    /* of the operation, in this rank's view */
-    uint64_t epoch;    /* the device's own count */
-    uint64_t detail;   /* MISMATCH: what the peer said; otherwise 0 */
-    uint64_t time_ns;  /* the device\'s clock when it gave up */
 };
 
 #endif

@@ -10,7 +10,7 @@
  * forbid.
  */
 #include "cuda_runtime.h"
-#include "device/prim/ptx.cuh"
+#include "solccl/device/ptx.cuh"
 #include "emu/emu.h"
 
 #include <stdio.h>

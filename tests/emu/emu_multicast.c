@@ -9,7 +9,7 @@
  */
 #include "common/team.h"
 #include "emu_ranks.h"
-#include "proto/gpu_word.h"
+#include "solccl/device/gpu_word.h"
 
 #include <stdio.h>
 #include <stdlib.h>

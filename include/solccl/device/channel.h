@@ -36,7 +36,8 @@ struct sol_bound {
     struct sol_gpu_error *error;
     volatile uint32_t *abort_word;
     uint64_t timeout_ns;
-    int rank, reserved;
+    uint64_t *tickets; /* pairs of words of which the second becomes the fault, too */
+    int rank, ntickets;
 };
 
 struct sol_channel {

@@ -120,8 +120,8 @@ SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
     asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
 }
 
-/* --- clusters of CTAs (sm_90; elsewhere a cluster is a CTA) ------------------------------------
- */
+/* --- clusters: CTAs that reach each other's shared memory. Without them (below sm_90) a launch has
+ * clusters of one, which call none of these but sync. ----------------------------------------- */
 
 #if __CUDA_ARCH__ >= 900
 SOL_GPU_FN unsigned sol_cluster_cta(void)
@@ -136,10 +136,6 @@ SOL_GPU_FN unsigned sol_cluster_ctas(void)
     asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(r));
     return r;
 }
-SOL_GPU_FN void sol_cluster_sync(void)
-{
-    asm volatile("barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;" ::: "memory");
-}
 #else
 SOL_GPU_FN unsigned sol_cluster_cta(void)
 {
@@ -149,11 +145,44 @@ SOL_GPU_FN unsigned sol_cluster_ctas(void)
 {
     return 1;
 }
+#endif
+
+/* All threads of a cluster arrive, and wait for each other; what each did before it arrived comes
+ * before what others do after they have waited. */
+SOL_GPU_FN void sol_cluster_arrive(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+SOL_GPU_FN void sol_cluster_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
 SOL_GPU_FN void sol_cluster_sync(void)
 {
+#if __CUDA_ARCH__ >= 900
+    sol_cluster_arrive();
+    sol_cluster_wait();
+#else
     __syncthreads();
-}
 #endif
+}
+
+/* Store to the variable of CTA `cta` of the cluster that is `mine` here. */
+SOL_GPU_FN void sol_cluster_store(float *mine, uint32_t cta, float x)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t here = (uint32_t)__cvta_generic_to_shared(mine), there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(cta));
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(x) : "memory");
+#else
+    (void)cta;
+    *mine = x;
+#endif
+}
 
 /* The emulator says so, with the line of the caller; on a GPU it costs nothing and finds nothing.
  */
@@ -231,6 +260,17 @@ SOL_GPU_FN const char *sol_opaque(const char *x)
     return x;
 }
 
+SOL_GPU_FN char *sol_opaque(char *x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
+}
+SOL_GPU_FN uint32_t sol_opaque(uint32_t x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* --- time ---------------------------------------------------------------------------------------
  */
 
@@ -255,6 +295,15 @@ SOL_GPU_FN float sol_mul_f32(float a, float b)
 SOL_GPU_FN float sol_div_f32(float a, float b)
 {
     return __fdiv_rn(a, b);
+}
+SOL_GPU_FN float sol_sqrt_f32(float a)
+{
+    return __fsqrt_rn(a);
+}
+/* To the nearest integer, ties to even. */
+SOL_GPU_FN float sol_rint_f32(float a)
+{
+    return rintf(a);
 }
 SOL_GPU_FN double sol_add_f64(double a, double b)
 {

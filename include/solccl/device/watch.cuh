@@ -3,11 +3,15 @@
  * watch.cuh: the way out of every wait.
  *
  * A wait polls; every SOL_WATCH_POLLS-th time it did not find what it wanted it
- * looks at the clock and at this rank's own `dead` word, and now and then at the
- * host's abort word: warps in turns, since reads of one word over PCIe are served
- * one after another, 1 us each (bench/NOTES.md). A wait that is satisfied sooner executes one
- * addition and one test for it. The first thread to give up writes the error record; the others see
- * `dead` and follow. Kernels launched afterwards see it in their first wait.
+ * looks at the clock and at this rank's own `dead` word, and when it is its turn
+ * at the host's abort word. A wait that is satisfied sooner executes one addition
+ * and one test for it. The first thread to give up writes the error record; the
+ * others see `dead` and follow. Kernels launched afterwards do nothing.
+ *
+ * Why in turns: reads of one word of host memory are served one after the other,
+ * about a microsecond each. When all 2,000 warps of a large grid looked, they were
+ * stuck for 2 ms; the peer then waited long enough for its warps to look, and so
+ * the two held each other up in every operation that followed (bench/NOTES.md).
  */
 #ifndef SOL_DEVICE_WATCH_CUH
 #define SOL_DEVICE_WATCH_CUH
@@ -48,6 +52,9 @@ SOL_GPU_RARE void sol_record(const struct sol_bound &bound, const struct sol_sto
     sol_fence_system();
     sol_push_u32(&e->fault, fault);
     sol_push_word(&bound.fate->dead, fault);
+#pragma unroll 1
+    for (int i = 0; i < bound.ntickets; i++)
+        sol_push_word(&bound.tickets[2 * i + 1], fault);
     sol_fence_system();                /* who is woken by the abort word finds the record */
     sol_push_u32(bound.abort_word, 1); /* the peers need not wait for their own timeouts */
 }
@@ -85,11 +92,6 @@ SOL_GPU_FN bool sol_watch_expired(const struct sol_bound &bound, const struct so
     watch.deadline =
         sol_watch_look(bound, story, watch.deadline, watch.polls / SOL_WATCH_POLLS, awaited);
     return watch.deadline == 0;
-}
-SOL_GPU_FN bool sol_watch_expired(const struct sol_channel &comm, const struct sol_story &story,
-                                  struct sol_watch &watch, int awaited)
-{
-    return sol_watch_expired(comm.bound, story, watch, awaited);
 }
 
 #endif

@@ -105,7 +105,8 @@ SOL_GPU_FN bool sol_check_header(const struct sol_link &comm, const struct sol_s
         return false;
     if (header[0].a == w.bytes)
         return true;
-    sol_record(comm, story, SOL_GPU_FAULT_MISMATCH, w.peer, header[0].a);
+    sol_record(comm.bound, story, SOL_GPU_FAULT_MISMATCH, w.peer, header[0].a,
+               sol_poll_word(&comm.state->epochs[0].epoch));
     return false;
 }
 

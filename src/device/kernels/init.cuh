@@ -7,8 +7,8 @@
 #define SOL_DEVICE_KERNELS_INIT_CUH
 
 #include "device/kernels/launch.h"
-#include "device/prim/ptx.cuh"
-#include "proto/gpu_word.h"
+#include "solccl/device/gpu_word.h"
+#include <solccl/device.h>
 
 /* Data areas hold marks, all else zeros. */
 static __global__ void __launch_bounds__(512)

@@ -26,7 +26,6 @@
 #ifndef SOL_DEVICE_KERNELS_NORM_CUH
 #define SOL_DEVICE_KERNELS_NORM_CUH
 
-#include "device/prim/reduce.cuh"
 #include "device/prim/slots.cuh"
 #include "solccl/fused.h"
 

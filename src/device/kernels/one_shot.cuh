@@ -19,7 +19,6 @@
 #ifndef SOL_DEVICE_KERNELS_ONE_SHOT_CUH
 #define SOL_DEVICE_KERNELS_ONE_SHOT_CUH
 
-#include "device/prim/reduce.cuh"
 #include "device/prim/slots.cuh"
 
 struct sol_one_shot_args {

@@ -22,8 +22,6 @@
 #include "device/kernels/one_shot.cuh"
 #include "device/kernels/push.cuh"
 
-#define SOL_UNLIKELY(x) __builtin_expect((x) != 0, 0)
-
 /* The vector at byte `at` needs an escape, perhaps. */
 SOL_GPU_RARE void sol_pair_push_suspect(const struct sol_link &comm, uint64_t epoch, uint32_t at,
                                         struct sol_vector v)
@@ -46,7 +44,7 @@ SOL_GPU_RARE struct sol_pair_vector sol_pair_unescape(const struct sol_link &com
     const uint32_t shift = epoch & 1 ? comm.parity_step : 0;
     const char *escape = comm.in + sol_escape_offset(comm, peer) + shift + at / 2;
     struct sol_pair_vector r = {v, 0};
-    r.failed = !sol_unescape(comm, story, r.v, escape, epoch, peer);
+    r.failed = !sol_unescape(comm.bound, story, r.v, escape, epoch, peer);
     return r;
 }
 
@@ -136,7 +134,7 @@ SOL_GPU_FN bool sol_pair_receive(const struct sol_link &comm, const struct sol_s
             return true;
         if (!missing)
             break;
-        deadline = sol_watch_look(comm, story, deadline, look, 1 - comm.rank);
+        deadline = sol_watch_look(comm.bound, story, deadline, look, 1 - comm.rank);
         if (deadline == 0)
             return false;
     }

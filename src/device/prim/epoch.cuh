@@ -6,7 +6,7 @@
 #ifndef SOL_DEVICE_PRIM_EPOCH_CUH
 #define SOL_DEVICE_PRIM_EPOCH_CUH
 
-#include "device/prim/watch.cuh"
+#include "device/prim/link.cuh"
 #include "proto/gpu_epoch.h"
 
 struct sol_ticket {

@@ -6,16 +6,14 @@
 #ifndef SOL_DEVICE_PRIM_LANE_CUH
 #define SOL_DEVICE_PRIM_LANE_CUH
 
-#include "device/prim/memory.cuh"
-#include "device/prim/watch.cuh"
-#include "device/prim/word.cuh"
+#include "device/prim/link.cuh"
 #include "proto/gpu_lanes.h"
 
 /* Has the communicator failed? Then push nothing and return (proto/gpu_epoch.h). For kernels that
  * take no ticket. All threads; a barrier; the same answer for all. */
 SOL_GPU_FN bool sol_link_dead(const struct sol_link &comm)
 {
-    return __syncthreads_or(sol_poll_word(&comm.state->dead) != 0);
+    return __syncthreads_or(sol_poll_word(&comm.state->fate.dead) != 0);
 }
 
 /* Wait, in one thread, until chunk `s` for `peer` may be pushed. False: gave up. */
@@ -94,7 +92,7 @@ SOL_GPU_FN bool sol_take_from_lane(const struct sol_link &comm, const struct sol
         return true;
 #pragma unroll
     for (int v = 0; v < V; v++)
-        if (!sol_unescape(comm, story, in[v], slot.escape + (at + v * step) / 2, s + 1, peer))
+        if (!sol_unescape(comm.bound, story, in[v], slot.escape + (at + v * step) / 2, s + 1, peer))
             return false;
     return true;
 }

@@ -18,7 +18,8 @@
 #define SOL_DEVICE_PRIM_LINK_CUH
 
 #include "device/kernels/launch.h"
-#include "device/prim/ptx.cuh"
+
+#include <solccl/device.h>
 
 struct sol_link {
     /* wanted at once */
@@ -32,15 +33,7 @@ struct sol_link {
     char *staging[SOL_GPU_MAX_RANKS];
     uint64_t p2p, p2p_source_bytes, p2p_escape;
     /* when something goes wrong */
-    struct sol_gpu_error *error;
-    volatile uint32_t *abort_word;
-    uint64_t timeout_ns;
-};
-
-/* What a wait would say of itself. */
-struct sol_story {
-    uint64_t sequence, bytes;
-    uint32_t func;
+    struct sol_bound bound;
 };
 
 /* What is rarely read. */
@@ -49,17 +42,6 @@ struct sol_tail {
     const void *scalar_pointer; /* of a premultiplied sum; NULL: `scalar` */
     uint64_t scalar;
 };
-
-/* The rank that is the k-th to push to, and the q-th to read. */
-SOL_GPU_BOTH int sol_push_peer(int rank, int n, int k)
-{
-    int peer = rank + 1 + k;
-    return peer < n ? peer : peer - n;
-}
-SOL_GPU_BOTH int sol_poll_peer(int rank, int q)
-{
-    return q + (q >= rank);
-}
 
 static inline struct sol_link sol_link_of(const struct sol_gpu_comm *comm)
 {
@@ -82,10 +64,20 @@ static inline struct sol_link sol_link_of(const struct sol_gpu_comm *comm)
     l.p2p = comm->layout.p2p;
     l.p2p_source_bytes = comm->layout.p2p_source_bytes;
     l.p2p_escape = comm->layout.p2p_escape;
-    l.error = comm->error;
-    l.abort_word = comm->abort_word;
-    l.timeout_ns = comm->timeout_ns;
+    l.bound.fate = &comm->state->fate;
+    l.bound.error = comm->error;
+    l.bound.abort_word = comm->abort_word;
+    l.bound.timeout_ns = comm->timeout_ns;
+    l.bound.tickets = &comm->state->epochs[0].epoch;
+    l.bound.rank = rank;
+    l.bound.ntickets = SOL_GPU_EPOCHS;
     return l;
+}
+
+SOL_GPU_FN bool sol_watch_expired(const struct sol_link &comm, const struct sol_story &story,
+                                  struct sol_watch &watch, int awaited)
+{
+    return sol_watch_expired(comm.bound, story, watch, awaited);
 }
 
 #endif

@@ -8,7 +8,7 @@
 #ifndef SOL_DEVICE_PRIM_MULTIMEM_CUH
 #define SOL_DEVICE_PRIM_MULTIMEM_CUH
 
-#include "device/prim/ptx.cuh"
+#include <solccl/device.h>
 #include "solccl/solccl.h"
 
 /* Lands in all of them, each word whole. */

@@ -2,7 +2,7 @@
 /*
  * slots.cuh: moving a thread's vectors into peers' slots and out of its own.
  * The slots belong to an epoch (proto/gpu_epoch.h) and their words validate
- * themselves (proto/gpu_word.h).
+ * themselves (gpu_word.h).
  *
  * Which thread takes which vector: CTA c takes V * threads consecutive vectors
  * from c * V * threads on, thread by thread, so that a warp's access is 512
@@ -16,9 +16,7 @@
 #define SOL_DEVICE_PRIM_SLOTS_CUH
 
 #include "device/prim/epoch.cuh"
-#include "device/prim/memory.cuh"
-#include "device/prim/watch.cuh"
-#include "device/prim/word.cuh"
+#include "device/prim/link.cuh"
 
 /* A thread's place: byte offset of its first vector in this turn, from one of its V to the next,
  * and from turn to turn. */
@@ -168,7 +166,7 @@ SOL_GPU_FN bool sol_receive(const struct sol_link &comm, const struct sol_ticket
             uint32_t at = place.at + v * place.step;
             const char *escape = sol_source_slot(comm, rank, q) + sol_escape_offset(comm, peer) +
                                  ticket.shift + at / 2;
-            if (!sol_unescape(comm, story, in[q][v], escape, ticket.epoch, peer))
+            if (!sol_unescape(comm.bound, story, in[q][v], escape, ticket.epoch, peer))
                 return false;
         }
     }

@@ -20,10 +20,12 @@ trap 'rm -rf "$work"' EXIT
 mutant() {
     local dir=$work/$1 kernels=few_kernels.cu driver=$LIBRARIES ranks=2-4
     case $1 in norm*) kernels=few_norm.cu driver=$NORM_LIBRARIES ranks=1-4 ;; esac
-    mkdir -p "$dir/src" && cp -r src/device src/proto "$dir/src/" || return 3
+    mkdir -p "$dir/src" && cp -r src/device src/proto include/solccl "$dir/src/" || return 3
     if [ -n "$2" ]; then
         perl -0pi -e "$3" "$dir/src/$2" || return 3
-        cmp -s "src/$2" "$dir/src/$2" && { echo "the substitution changes nothing"; return 3; }
+        local whole=src/$2
+        [ -f "$whole" ] || whole=include/$2
+        cmp -s "$whole" "$dir/src/$2" && { echo "the substitution changes nothing"; return 3; }
     fi
     # shellcheck disable=SC2086
     $CXX $FLAGS -w -I"$root/src/emu/include" -I"$dir/src" -I"$root/src" -I"$root/include" \
