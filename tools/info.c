@@ -30,6 +30,8 @@ static const char help[] =
     "  -d, --datatype T     float32\n"
     "  -o, --op R           sum\n"
     "  -b, --minbytes SIZE  8, and -e, --maxbytes SIZE: 16M\n"
+    "      --litmus         try on all pairs of GPUs what PTX does not promise of stores to a\n"
+    "                       peer: 16-byte vectors and 128-byte lines are seen whole (1 s a pair)\n"
     "  -h, --help\n";
 
 struct options {
@@ -46,6 +48,12 @@ static int take(struct options *o, int c, const char *value)
     perf_op_t op;
 
     switch (c) {
+    case 'l':
+#ifdef SOL_WITH_CUDA
+        return tool_litmus();
+#else
+        return tool_error("info", "--litmus: this build is without CUDA");
+#endif
     case 'x':
         if (!perf_op_parse(value, &op))
             return tool_usage("info", "--explain %s: it is not an operation", value);
@@ -76,11 +84,15 @@ static int take(struct options *o, int c, const char *value)
 
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option longs[] = {
-        {"explain", required_argument, NULL, 'x'},  {"ranks", required_argument, NULL, 'g'},
-        {"datatype", required_argument, NULL, 'd'}, {"op", required_argument, NULL, 'o'},
-        {"minbytes", required_argument, NULL, 'b'}, {"maxbytes", required_argument, NULL, 'e'},
-        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
+    static const struct option longs[] = {{"explain", required_argument, NULL, 'x'},
+                                          {"ranks", required_argument, NULL, 'g'},
+                                          {"datatype", required_argument, NULL, 'd'},
+                                          {"op", required_argument, NULL, 'o'},
+                                          {"minbytes", required_argument, NULL, 'b'},
+                                          {"maxbytes", required_argument, NULL, 'e'},
+                                          {"litmus", no_argument, NULL, 'l'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     int c, status, cores, cpus[TOOL_MAX_CPUS], i;
 
     memset(o, 0, sizeof(*o));

@@ -13,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #if defined(__GNUC__)
 #define TOOL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
@@ -29,6 +33,8 @@ int tool_perf(int argc, char **argv);
 int tool_info(int argc, char **argv);
 int tool_tune(int argc, char **argv);
 int tool_emu(int argc, char **argv);
+/* `solccl info --litmus`, in builds with CUDA. */
+int tool_litmus(void);
 int tool_doctor(int argc, char **argv);
 
 /** Zeroed memory or NULL, with a message on stderr when refused. Freed with tool_free. */
@@ -73,4 +79,7 @@ void tool_kernel_name(char *text, size_t bytes);
 /** The path of this executable; false if it cannot be found. */
 bool tool_self_path(char *text, size_t bytes);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
