@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all_reduce.cu: an all_reduce of one's own, as fast as the library's: every rank pushes its data
+ * all_reduce.cu: an all_reduce of one's own: every rank pushes its data
  * to all, each adds up what arrives. bench/device measures this file.
  */
 #include "rig.h"
@@ -30,14 +30,7 @@ __global__ void all_reduce(const __grid_constant__ struct sol_channel ch, const 
 /* Threads of a CTA: many CTAs share the work, no more than sessions. */
 static unsigned threads_for(unsigned bytes)
 {
-    return bytes <= 1024     ? 32
-           : bytes <= 2048   ? 64
-           : bytes <= 8192   ? 128
-           : bytes <= 16384  ? 64
-           : bytes <= 32768  ? 128
-           : bytes <= 65536  ? 256
-           : bytes <= 131072 ? 128
-                             : 256;
+    return bytes <= 1024 ? 32 : bytes <= 2048 ? 64 : bytes <= 32768 ? 128 : 256;
 }
 
 int main(void)
