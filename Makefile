@@ -9,6 +9,7 @@
 #   make wheel      the Python package with the libraries in it, into build/wheel
 #   make lint       formatting and static analysis alone
 #   make test-gpu   conformance and perf on this machine's GPUs
+#   make fuzz       the fuzzers, SECONDS=60 each, with clang
 #   make proofs     the protocols, model-checked exhaustively, and their mutants
 #   make clean
 PREFIX ?= /usr/local
@@ -48,6 +49,10 @@ lint:
 test-gpu:
 	@scripts/test-gpu.sh
 
+SECONDS ?= 60
+fuzz:
+	@tests/fuzz/run.sh $(SECONDS)
+
 proofs:
 	@scripts/install-deps.sh proofs
 	@proofs/run.sh
@@ -55,4 +60,4 @@ proofs:
 clean:
 	@rm -rf build
 
-.PHONY: all test bench install wheel lint test-gpu proofs clean
+.PHONY: all test bench install wheel lint test-gpu fuzz proofs clean

@@ -85,7 +85,7 @@ bool sol_log_enabled(sol_log_level level);
 void sol_log(sol_log_level level, const char *format, ...) SOL_PRINTF(2, 3);
 
 /* ---- memory: the only door to malloc. SOLCCL_DEBUG_FAIL_ALLOC=k makes the k-th and all later
- * allocations fail (fault tests); sol_alloc_count() says how many were made. */
+ * allocations fail, -k the k-th alone (fault tests); sol_alloc_count() says how many were made. */
 void *sol_calloc(size_t count, size_t bytes);
 void *sol_aligned_calloc(size_t alignment, size_t bytes); /* freed with sol_free too */
 char *sol_strdup(const char *text);
@@ -109,6 +109,11 @@ sol_status_t sol_env_choice(const char *name, const char *const *choices, int *v
  * in a program that runs with more rights than its caller (set-user-id): that one may not choose
  * what such a program reads, writes or loads. */
 const char *sol_env_path(const char *name);
+
+/* May code be loaded from `path`? Follows links; a name without a / is left to the loader. False
+ * and `why` where it, or a directory on the way, can be written by every user. */
+#define SOL_PATH_BYTES 4096 /* PATH_MAX: what realpath may write */
+bool sol_path_trusted(const char *path, char resolved[SOL_PATH_BYTES], char *why, size_t why_bytes);
 
 /* ---- the last error of this thread (what sol_last_error(NULL) returns). Returns `status`. */
 sol_status_t sol_thread_error(sol_status_t status, const char *format, ...) SOL_PRINTF(2, 3);

@@ -13,6 +13,7 @@
 
 static _Atomic uint64_t allocations;
 static _Atomic uint64_t fail_from = FAIL_UNREAD; /* 0: never */
+static _Atomic int fail_once;                    /* that one alone */
 
 static uint64_t fail_limit(void)
 {
@@ -23,7 +24,9 @@ static uint64_t fail_limit(void)
     char why[256];
     long from = 0;
     sol_status_t status =
-        sol_env_int("SOLCCL_DEBUG_FAIL_ALLOC", 0, INT32_MAX, &from, why, sizeof(why));
+        sol_env_int("SOLCCL_DEBUG_FAIL_ALLOC", -INT32_MAX, INT32_MAX, &from, why, sizeof(why));
+    atomic_store_explicit(&fail_once, from < 0, memory_order_relaxed);
+    from = from < 0 ? -from : from;
     atomic_store_explicit(&fail_from, (uint64_t)from, memory_order_relaxed);
     if (status != SOL_OK) {
         sol_log(SOL_LOG_WARN, "%s; ignored", why);
@@ -36,6 +39,9 @@ static bool refused(void)
 {
     uint64_t number = atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed) + 1;
     uint64_t limit = fail_limit();
+    if (SOL_UNLIKELY(atomic_load_explicit(&fail_once, memory_order_relaxed) != 0)) {
+        return number == limit;
+    }
     return limit != 0 && number >= limit;
 }
 

@@ -74,6 +74,8 @@ sol_status_t sol_boot_break(sol_boot_t *boot, sol_status_t status)
 
 /* --------------------------------------------------------------- one exchange */
 
+#define REPORT_NS 300000000u /* for rank 0's verdict to arrive */
+
 typedef struct exchange {
     sol_boot_t *boot;
     sol_boot_wait_t wait;
@@ -87,6 +89,9 @@ static sol_status_t exchange_start(exchange_t *x, sol_boot_t *boot, sol_boot_typ
                       .wait = sol_boot_wait_from_now(boot),
                       .type = type,
                       .what = type == SOL_BOOT_FDS ? "descriptors" : "set-up data"};
+    if (boot->rank != 0) { /* rank 0 knows who is missing: let it say so first */
+        x->wait.deadline_ns += REPORT_NS;
+    }
     if (boot->broken != SOL_OK) {
         return sol_thread_error(boot->broken, "%s", boot->why);
     }
@@ -102,8 +107,9 @@ static sol_status_t wait_failed(exchange_t *x, sol_status_t status, uint64_t mis
     switch (status) {
     case SOL_ERR_TIMEOUT:
         sol_boot_name_ranks(missing, names, sizeof(names));
-        return sol_boot_fail(boot, status, "timed out after %d ms waiting for %s from %s",
-                             boot->timeout_ms, x->what, names);
+        return sol_boot_fail(boot, status, "timed out after %d ms waiting for %s from %s%s",
+                             boot->timeout_ms, x->what, names,
+                             boot->rank != 0 ? ", which gathers it from all ranks" : "");
     case SOL_ERR_ABORTED:
         return sol_boot_fail(boot, status, "rank %d: the communicator was aborted during set-up",
                              boot->rank);

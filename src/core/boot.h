@@ -27,6 +27,10 @@ typedef struct sol_boot_config {
     sol_backend_kind_t backend; /* all ranks must agree */
     int timeout_ms;
     const _Atomic int *abort_flag; /* polled while waiting; may be NULL */
+    /* While joining: has this rank of the new group gone for certain, so that nobody need wait for
+     * it? Asked now and then; only looks. NULL: not known. */
+    bool (*gone)(void *context, int rank);
+    void *gone_context;
 } sol_boot_config_t;
 
 /* All of these set the thread error (sol_thread_error) with the whole story when they fail. */

@@ -25,6 +25,7 @@
 #define HELLO_NS 2000000000u   /* how long a connection may be silent */
 #define LINGER_NS 500000000u   /* how long a failed rank 0 stays to tell late comers why */
 #define PROGRESS_NS 100000000u /* how often those who wait hear who is missing */
+#define LOOK_NS 20000000u      /* how often ranks that may be gone are looked for */
 #define PENDING_MAX 96         /* connections that have not said hello */
 #define RETRY_FIRST_NS 50000u
 #define RETRY_SOON_NS 2000000u
@@ -67,9 +68,11 @@ typedef struct gathering {
     int listener;
     pending_t pending[PENDING_MAX];
     int npending;
-    uint64_t joined;   /* ranks that are in; bit 0 from the start */
-    uint64_t reported; /* `joined` as the others last heard it */
-    int told;          /* members turned away since it failed */
+    const sol_boot_config_t *config;
+    uint64_t next_look_ns; /* at who is gone */
+    uint64_t joined;       /* ranks that are in; bit 0 from the start */
+    uint64_t reported;     /* `joined` as the others last heard it */
+    int told;              /* members turned away since it failed */
 } gathering_t;
 
 static uint64_t all_ranks(int nranks)
@@ -243,6 +246,23 @@ static void drop_silent(gathering_t *g, uint64_t now)
     }
 }
 
+/* A rank that will never come ends it for all. */
+static void look_for_gone(gathering_t *g, uint64_t now)
+{
+    const sol_boot_config_t *config = g->config;
+    if (config->gone == NULL || now < g->next_look_ns || g->boot->broken != SOL_OK) {
+        return;
+    }
+    g->next_look_ns = now + LOOK_NS;
+    for (int r = 1; r < g->boot->nranks; r++) {
+        if ((g->joined >> r & 1) == 0 && config->gone(config->gone_context, r)) {
+            sol_boot_fail(g->boot, SOL_ERR_PEER, "rank %d is gone: it did not come", r);
+            g->told++; /* nobody waits for it */
+            return;
+        }
+    }
+}
+
 /* One turn: wait a little, then serve whatever came. */
 static sol_status_t turn(gathering_t *g)
 {
@@ -256,7 +276,8 @@ static sol_status_t turn(gathering_t *g)
     for (int r = 1; r < boot->nranks; r++) {
         fds[n++] = (struct pollfd){.fd = boot->sockets[r], .events = POLLIN};
     }
-    sol_status_t status = sol_boot_poll(&g->wait, fds, n - 1, sol_now_ns() + PROGRESS_NS);
+    uint64_t tick = g->config->gone != NULL ? LOOK_NS : PROGRESS_NS;
+    sol_status_t status = sol_boot_poll(&g->wait, fds, n - 1, sol_now_ns() + tick);
     if (status != SOL_OK) {
         return status;
     }
@@ -274,6 +295,7 @@ static sol_status_t turn(gathering_t *g)
         accept_new(g);
     }
     drop_silent(g, sol_now_ns());
+    look_for_gone(g, sol_now_ns());
     return SOL_OK;
 }
 
@@ -341,11 +363,16 @@ static sol_status_t welcome(gathering_t *g)
     return SOL_OK;
 }
 
-static sol_status_t host(sol_boot_t *boot, const sol_boot_hello_t *own, int listener,
-                         sol_boot_wait_t wait)
+static sol_status_t host(sol_boot_t *boot, const sol_boot_config_t *config,
+                         const sol_boot_hello_t *own, int listener, sol_boot_wait_t wait)
 {
-    gathering_t g = {
-        .boot = boot, .own = *own, .wait = wait, .listener = listener, .joined = 1, .reported = 1};
+    gathering_t g = {.boot = boot,
+                     .config = config,
+                     .own = *own,
+                     .wait = wait,
+                     .listener = listener,
+                     .joined = 1,
+                     .reported = 1};
     gather_ranks(&g);
     /* (who comes after a timeout is late in any case) */
     if (boot->broken != SOL_OK && boot->broken != SOL_ERR_TIMEOUT &&
@@ -362,6 +389,8 @@ static sol_status_t host(sol_boot_t *boot, const sol_boot_hello_t *own, int list
 
 typedef struct caller {
     sol_boot_t *boot;
+    const sol_boot_config_t *config;
+    uint64_t next_look_ns;
     sol_boot_hello_t hello;
     sol_boot_wait_t wait;
     struct sockaddr_un address;
@@ -409,6 +438,12 @@ static sol_status_t back_off(caller_t *c)
 {
     struct pollfd fds[1];
     uint64_t now = sol_now_ns();
+    if (c->config->gone != NULL && c->boot->rank != 0 && now >= c->next_look_ns) {
+        c->next_look_ns = now + LOOK_NS;
+        if (c->config->gone(c->config->gone_context, 0)) {
+            return sol_boot_fail(c->boot, SOL_ERR_PEER, "rank 0 is gone: it did not come");
+        }
+    }
     uint64_t most = now - c->started_ns < SOON_NS ? RETRY_SOON_NS : RETRY_LATE_NS;
     sol_status_t status = sol_boot_poll(&c->wait, fds, 0, now + c->retry_ns);
     c->retry_ns = c->retry_ns * 2 < most ? c->retry_ns * 2 : most;
@@ -556,7 +591,7 @@ static sol_status_t join_as_host(caller_t *c)
         int error = 0;
         int listener = listen_at(c, &error);
         if (listener >= 0) {
-            sol_status_t status = host(c->boot, &c->hello, listener, c->wait);
+            sol_status_t status = host(c->boot, c->config, &c->hello, listener, c->wait);
             close(listener);
             return status;
         }
@@ -583,6 +618,7 @@ sol_status_t sol_boot_join(sol_boot_t *boot, const sol_boot_config_t *config)
         return sol_boot_fail(boot, SOL_ERR_ARGUMENT, "id %s", wrong);
     }
     caller_t c = {.boot = boot,
+                  .config = config,
                   .hello = hello_of(config, content.secret),
                   .wait = sol_boot_wait_from_now(boot),
                   .started_ns = sol_now_ns(),

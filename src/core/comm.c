@@ -12,9 +12,14 @@
 #include "core/unique_id.h"
 #include "core/use.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define QUARANTINE 64u
 #define DEFAULT_TIMEOUT_MS 30000
@@ -250,6 +255,7 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
         return status;
     }
     setup->foreign = NULL;
+    setup->parent = NULL;
     setup->join_timeout_ms = 0;
     setup->alone = false;
     setup->timeout_ms = own.timeout_ms;
@@ -257,6 +263,40 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
     setup->staging_bytes = own.staging_bytes;
     snprintf(setup->name, sizeof(setup->name), "%s", own.name != NULL ? own.name : "");
     return SOL_OK;
+}
+
+/* --------------------------------------------------------------- who is gone */
+
+/* Ended, also if nobody has collected it yet. A pid that was reused counts as alive. */
+static bool process_ended(int pid)
+{
+    bool ended = kill(pid, 0) != 0 && errno == ESRCH;
+#ifdef SYS_pidfd_open
+    int fd = ended ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd >= 0) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        ended = poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
+        close(fd);
+    }
+#endif
+    return ended;
+}
+
+bool sol_comm_gone(sol_comm_t comm, int rank)
+{
+    if (comm->backend->gone != NULL && comm->backend->gone(comm, rank)) {
+        return true;
+    }
+    int pid = sol_boot_pid(comm->boot, rank);
+    return pid > 0 && pid != (int)getpid() && process_ended(pid);
+}
+
+/* Of a group whose ranks are some of its parent's. */
+static bool gone_from_parent(void *context, int rank)
+{
+    const sol_comm_setup_t *setup = context;
+    int there = setup->parent_ranks[rank] - 1;
+    return there >= 0 && there != setup->parent->rank && sol_comm_gone(setup->parent, there);
 }
 
 /* -------------------------------------------------------------------------- making */
@@ -321,6 +361,10 @@ sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
                               .backend = setup->backend->kind,
                               .timeout_ms = setup->join_timeout_ms != 0 ? setup->join_timeout_ms
                                                                         : setup->timeout_ms};
+    if (setup->parent != NULL) {
+        boot.gone = gone_from_parent;
+        boot.gone_context = (void *)(uintptr_t)setup;
+    }
     sol_status_t status = sol_boot_open(&comm->boot, &boot);
     if (status == SOL_OK) {
         status = open_backend(comm);

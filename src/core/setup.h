@@ -20,6 +20,9 @@ sol_status_t sol_comm_usable(sol_comm_t comm, const char *who);
 
 /* ---- making communicators */
 
+/* Has `rank` left or died, for certain? Its process is asked where the backend does not know. */
+bool sol_comm_gone(sol_comm_t comm, int rank);
+
 /* Everything that decides a communicator, read from arguments, config and environment. */
 typedef struct sol_comm_setup {
     sol_unique_id_t id;
@@ -32,6 +35,9 @@ typedef struct sol_comm_setup {
     size_t staging_bytes;
     uint64_t debug_epoch;
     char name[SOL_COMM_NAME];
+    sol_comm_t parent; /* not NULL: of which ranks are expected, and whose it knows to be gone */
+    signed char
+        parent_ranks[SOL_MAX_RANKS]; /* 1 + the rank there of each rank here; 0: a new one */
     void *foreign; /* not NULL: a communicator of another library; the backend's adopt() gives id,
                       nranks and rank */
 } sol_comm_setup_t;

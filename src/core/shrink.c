@@ -27,10 +27,8 @@
 #include "core/use.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LOOK_NS 2000000u     /* between looks at who is gone */
@@ -76,35 +74,11 @@ static uint64_t all_ranks(int nranks)
 
 /* ------------------------------------------------------------------------ who is gone */
 
-/* Ended, also if nobody has collected it yet. A pid that was reused counts as alive. */
-static bool process_ended(int pid)
-{
-    bool ended = kill(pid, 0) != 0 && errno == ESRCH;
-#ifdef SYS_pidfd_open
-    int fd = ended ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
-    if (fd >= 0) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        ended = poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
-        close(fd);
-    }
-#endif
-    return ended;
-}
-
-static bool is_gone(sol_comm_t comm, int rank)
-{
-    if (comm->backend->gone != NULL && comm->backend->gone(comm, rank)) {
-        return true;
-    }
-    int pid = sol_boot_pid(comm->boot, rank);
-    return pid > 0 && pid != (int)getpid() && process_ended(pid);
-}
-
 static void look_who_is_gone(meeting_t *m)
 {
     for (int r = 0; r < m->comm->nranks; r++) {
         uint64_t bit = (uint64_t)1 << r;
-        if (((m->here | m->gone | m->exclude) & bit) == 0 && is_gone(m->comm, r)) {
+        if (((m->here | m->gone | m->exclude) & bit) == 0 && sol_comm_gone(m->comm, r)) {
             m->gone |= bit;
         }
     }
@@ -445,6 +419,12 @@ static sol_status_t shrink(sol_comm_t comm, uint64_t exclude, sol_comm_setup_t *
     setup->id = roll.id;
     setup->nranks = __builtin_popcountll(roll.here);
     setup->rank = __builtin_popcountll(roll.here & (((uint64_t)1 << comm->rank) - 1));
+    setup->parent = comm;
+    for (int r = 0, n = 0; r < comm->nranks; r++) {
+        if ((roll.here >> r & 1) != 0) {
+            setup->parent_ranks[n++] = (signed char)(r + 1);
+        }
+    }
     return sol_comm_make(setup, made);
 }
 

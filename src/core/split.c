@@ -29,13 +29,17 @@ static void place(const sol_agree_t *all, int nranks, int self, sol_comm_setup_t
 {
     int leader = self;
     setup->nranks = 0;
-    setup->rank = 0;
     for (int r = 0; r < nranks; r++) {
         if (all[r].color != all[self].color) {
             continue;
         }
+        int rank = 0;
+        for (int other = 0; other < nranks; other++) {
+            rank += all[other].color == all[r].color && other != r && before(all, other, r);
+        }
         setup->nranks++;
-        setup->rank += before(all, r, self);
+        setup->parent_ranks[rank] = (signed char)(r + 1);
+        setup->rank = r == self ? rank : setup->rank;
         leader = before(all, r, leader) ? r : leader;
     }
     setup->id = all[leader].id;
@@ -56,6 +60,7 @@ static sol_status_t join_part(split_job_t *split, sol_comm_t comm, sol_agree_t *
         return status;
     }
     place(all, comm->nranks, comm->rank, &split->setup);
+    split->setup.parent = comm;
     status = sol_comm_make(&split->setup, &split->made);
     if (status != SOL_OK) {
         sol_comm_error(comm, status, "sol_comm_split: %s", sol_thread_error_text());
@@ -179,6 +184,10 @@ static sol_status_t agree_to_grow(sol_comm_t comm, grow_job_t *grow, sol_agree_t
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_grow: rank 0's id %s", wrong);
     }
     grow->setup.id = all[0].id;
+    grow->setup.parent = comm;
+    for (int r = 0; r < comm->nranks; r++) {
+        grow->setup.parent_ranks[r] = (signed char)(r + 1);
+    }
     return status;
 }
 

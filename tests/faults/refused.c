@@ -14,7 +14,8 @@
 /* The life of a communicator, as far as it gets. Returns the first error. */
 static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id)
 {
-    sol_comm_t comm = NULL, part = NULL;
+    sol_comm_t comm = NULL, part = NULL, other = NULL;
+    sol_unique_id_t more;
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
     void *memory = NULL;
     static float x[30000], y[30000];
@@ -30,6 +31,13 @@ static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id
         status = sol_all_reduce(x, y, 30000, SOL_FLOAT32, SOL_SUM, comm, NULL);
     if (status == SOL_OK)
         status = sol_comm_split(comm, 0, rank, &part, NULL);
+    if (status == SOL_OK)
+        status = sol_comm_dump(comm, -1) == SOL_ERR_ARGUMENT ? SOL_OK : SOL_ERR_INTERNAL;
+    if (status == SOL_OK && (status = sol_comm_shrink(comm, 0, &other, NULL)) == SOL_OK)
+        status = sol_comm_destroy(other);
+    if (status == SOL_OK && (status = sol_get_unique_id(&more)) == SOL_OK &&
+        (status = sol_comm_grow(comm, &more, team->nranks, &other, NULL)) == SOL_OK)
+        status = sol_comm_destroy(other);
     if (status == SOL_OK)
         status = sol_mem_alloc(comm, 1 << 16, &memory);
     if (status == SOL_OK)
@@ -51,8 +59,11 @@ static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id
     return status == SOL_OK ? left : status;
 }
 
+#define ALONE 0x100
+
 struct refusal {
-    int k;                  /* the first allocation that fails; all later ones do too */
+    int k;                  /* the first allocation that fails */
+    bool alone;             /* and no other; otherwise all later ones do too */
     _Atomic int *succeeded; /* ranks that did not notice; in shared memory */
 };
 
@@ -60,7 +71,7 @@ static void one_refusal(team_t *team, int rank, void *arg)
 {
     const struct refusal *refusal = arg;
     char text[16];
-    snprintf(text, sizeof(text), "%d", refusal->k);
+    snprintf(text, sizeof(text), "%s%d", refusal->alone ? "-" : "", refusal->k);
     setenv("SOLCCL_DEBUG_FAIL_ALLOC", text, 1);
     team_doing(team, rank, "with allocation %s refused", text);
     sol_status_t status = whole_life(team, rank, &team->ids[0]);
@@ -74,8 +85,8 @@ static void one_refusal(team_t *team, int rank, void *arg)
 /* From inside a team of one: each k in a team of its own, until there is no k-th allocation. */
 static void sweep(team_t *team, int rank, void *arg)
 {
-    const int nranks = *(int *)arg, last = 1000;
-    struct refusal refusal = {0, (_Atomic int *)(void *)team->scratch};
+    const int nranks = *(int *)arg & 0xff, last = 1000;
+    struct refusal refusal = {0, (*(int *)arg & ALONE) != 0, (_Atomic int *)(void *)team->scratch};
     int failures = 0;
     while (failures == 0 && refusal.k < last) {
         team_options_t options = {.name = team->name, .nranks = nranks, .deadline_s = 20};
@@ -190,6 +201,11 @@ const fault_case_t fault_refused[] = {
      .run = sweep,
      .nranks = 1,
      .argument = 2,
+     .deadline_s = 240},
+    {.name = "each allocation alone refused, 2 ranks",
+     .run = sweep,
+     .nranks = 1,
+     .argument = 2 | ALONE,
      .deadline_s = 240},
     {.name = "a small /dev/shm", .run = small_shm, .nranks = 8},
     {.name = "no descriptors", .run = no_descriptors, .nranks = 3, .argument = 5},

@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #define V "SOLCCL_TEST_VARIABLE"
@@ -224,11 +229,42 @@ static void test_bad_launchers(void **state)
     environment("");
 }
 
+/* Code is not loaded from where everybody can write; /tmp itself is sticky, and fine for own files.
+ */
+static void test_trusted_paths(void **state)
+{
+    char directory[] = "/tmp/solccl-test-XXXXXX", file[64], why[512], resolved[SOL_PATH_BYTES];
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(file, sizeof(file), "%s/lib.so", directory);
+    assert_false(sol_path_trusted(file, resolved, why, sizeof(why))); /* not there */
+    int fd = open(file, O_CREAT | O_RDWR, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_true(sol_path_trusted(file, resolved, why, sizeof(why)));
+    assert_string_equal(resolved, file);
+    assert_int_equal(chmod(file, 0666), 0);
+    assert_false(sol_path_trusted(file, resolved, why, sizeof(why)));
+    assert_non_null(strstr(why, "every user"));
+    assert_int_equal(chmod(file, 0644), 0);
+    assert_int_equal(chmod(directory, 0777), 0);
+    assert_false(sol_path_trusted(file, resolved, why, sizeof(why)));
+    assert_int_equal(chmod(directory, 01777), 0);
+    assert_true(sol_path_trusted(file, resolved, why, sizeof(why)));
+    if (geteuid() == 0 && chown(file, 65534, 65534) == 0) { /* a stranger's in a sticky directory */
+        assert_false(sol_path_trusted(file, resolved, why, sizeof(why)));
+    }
+    assert_true(sol_path_trusted("libnccl.so.2", resolved, why, sizeof(why)));
+    unlink(file);
+    rmdir(directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_int),      cmocka_unit_test(test_size),
-        cmocka_unit_test(test_choice),   cmocka_unit_test(test_launchers),
-        cmocka_unit_test(test_identity), cmocka_unit_test(test_bad_launchers)};
+        cmocka_unit_test(test_int),          cmocka_unit_test(test_size),
+        cmocka_unit_test(test_choice),       cmocka_unit_test(test_launchers),
+        cmocka_unit_test(test_identity),     cmocka_unit_test(test_bad_launchers),
+        cmocka_unit_test(test_trusted_paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

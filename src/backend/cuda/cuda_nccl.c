@@ -84,10 +84,14 @@ static const struct {
 
 static void load(void)
 {
-    const char *path = getenv("SOLCCL_NCCL_LIB");
-    bool named = path != NULL && path[0] != '\0';
+    char resolved[SOL_PATH_BYTES];
+    const char *path = sol_env_path("SOLCCL_NCCL_LIB");
+    bool named = path != NULL;
+    if (named && !sol_path_trusted(path, resolved, reason, sizeof reason)) {
+        return;
+    }
     /* the one that the process uses already is the one whose communicators we may be given */
-    void *library = named ? dlopen(path, RTLD_NOW | RTLD_LOCAL)
+    void *library = named ? dlopen(resolved, RTLD_NOW | RTLD_LOCAL)
                           : dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     if (library == NULL && !named) {
         library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);

@@ -279,7 +279,7 @@ sol_status_t sol_cuda_plan_open(struct sol_cuda_plan *plan, const char *machine,
 {
     memset(plan, 0, sizeof *plan);
     sol_status_t status = read_environment(plan, algorithm);
-    const char *path = getenv("SOLCCL_TUNING_FILE");
+    const char *path = sol_env_path("SOLCCL_TUNING_FILE");
     if (status != SOL_OK || path == NULL || path[0] == '\0') {
         return status;
     }

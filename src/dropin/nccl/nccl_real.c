@@ -99,9 +99,13 @@ static bool open_named(const char *path, int flags)
 
 static bool find(void)
 {
-    const char *path = getenv("SOLCCL_NCCL_LIB");
-    if (path != NULL && path[0] != '\0') {
-        if (open_named(path, 0)) {
+    char resolved[SOL_PATH_BYTES];
+    const char *path = sol_env_path("SOLCCL_NCCL_LIB");
+    if (path != NULL) {
+        if (!sol_path_trusted(path, resolved, real.missing, sizeof real.missing)) {
+            return false;
+        }
+        if (open_named(resolved, 0)) {
             return true;
         }
         const char *why = dlerror();
