@@ -22,7 +22,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char path[64], *argv[] = {(char *)(uintptr_t)"doctor", path, NULL};
+    char path[64], *argv[] = {(char *)(uintptr_t) "doctor", path, NULL};
     json_t json;
     char why[128];
     bool good = json_parse(&json, (const char *)data, size, why, sizeof(why));

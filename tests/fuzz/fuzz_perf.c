@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!text)
         return 0;
     memcpy(text, data, size);
-    argv[0] = (char *)(uintptr_t)"perf";
+    argv[0] = (char *)(uintptr_t) "perf";
     for (size_t at = 0; at < size && argc <= WORDS; at += strlen(text + at) + 1)
         argv[argc++] = text + at;
     argv[argc] = NULL;
