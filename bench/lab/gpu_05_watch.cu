@@ -4,8 +4,8 @@
  * how many warps look at once: the clock, a word of device memory, a word of
  * host memory (the abort word).
  */
-#include "solccl/device/ptx.cuh"
 #include "gpu_rig.cuh"
+#include "solccl/device/ptx.cuh"
 
 enum { CLOCK, DEVICE_WORD, HOST_WORD, WHATS };
 
