@@ -6,8 +6,8 @@
  * 2. What the link carries, by how it is written: pushes as the kernels do them,
  *    ordinary stores, bulk copies out of shared memory; one direction and both.
  */
-#include "solccl/device/ptx.cuh"
 #include "gpu_rig.cuh"
+#include "solccl/device/ptx.cuh"
 
 enum { ROUNDS = 400, PLACES = 256, PLACE = 4096 + 128 };
 

@@ -10,8 +10,8 @@
  * forbid.
  */
 #include "cuda_runtime.h"
-#include "solccl/device/ptx.cuh"
 #include "emu/emu.h"
+#include "solccl/device/ptx.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #ifndef SOL_DEVICE_PRIM_MULTIMEM_CUH
 #define SOL_DEVICE_PRIM_MULTIMEM_CUH
 
-#include <solccl/device.h>
 #include "solccl/solccl.h"
+#include <solccl/device.h>
 
 /* Lands in all of them, each word whole. */
 SOL_GPU_FN void sol_multicast_word(void *all, uint64_t w)
