@@ -413,7 +413,7 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o)
     int c, status;
 
     defaults(o);
-    optind = 1;
+    optind = 0; /* glibc: also forget where in a word an earlier parse had stopped */
     opterr = 0;
     while ((c = getopt_long(argc, argv, "b:e:f:i:d:o:r:n:w:c:z:R:g:t:h", longs, NULL)) != -1) {
         const char *name = argv[optind > 1 ? optind - 1 : 1];
