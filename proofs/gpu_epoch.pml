@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu_epoch.pml: self-validating words in two parities, without a barrier
- * (src/proto/gpu_epoch.h, src/include/solccl/device/gpu_word.h), for N ranks and any number of
+ * (src/proto/gpu_epoch.h, include/solccl/device/gpu_word.h), for N ranks and any number of
  * collectives.
  *
  * What is modelled

@@ -45,6 +45,14 @@ check "gpu_epoch, 3 ranks" holds gpu_epoch.pml -DN=3 -DNO_ESCAPE
 for mutant in M_ONE_PARITY M_NO_RESET M_NO_WAIT M_NO_TOKEN M_ESCAPE_TAG M_ABORT_STUCK; do
     check "gpu_epoch, 2 ranks, $mutant" fails gpu_epoch.pml -DN=2 -D$mutant
 done
+check "gpu_session, TAG" holds gpu_session.pml -DN=2
+check "gpu_session, WORD" holds gpu_session.pml -DN=2 -DWORD
+for mutant in M_ONE_PARITY M_NO_R M_ANY_TAG M_ABORT_STUCK; do
+    check "gpu_session, TAG, $mutant" fails gpu_session.pml -DN=2 -D$mutant
+done
+for mutant in M_ONE_PARITY M_NO_R M_NO_FENCE M_NO_RESET M_ABORT_STUCK; do
+    check "gpu_session, WORD, $mutant" fails gpu_session.pml -DN=2 -DWORD -D$mutant
+done
 for seed in 0 3; do # 3: the numbers wrap after one line
     check "cpu_line, seed $seed" holds cpu_line.pml -DSEED=$seed
 done

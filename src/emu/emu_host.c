@@ -318,7 +318,7 @@ sol_status_t sol_comm_async_error(sol_comm_t comm, sol_status_t *error)
 
 const char *sol_last_error(sol_comm_t comm)
 {
-    return comm ? comm->text : "";
+    return comm ? comm->text : me()->comm.text;
 }
 
 sol_status_t sol_mem_alloc(sol_comm_t comm, size_t bytes, void **memory)
