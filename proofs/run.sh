@@ -47,6 +47,7 @@ for mutant in M_ONE_PARITY M_NO_RESET M_NO_WAIT M_NO_TOKEN M_ESCAPE_TAG M_ABORT_
 done
 check "gpu_session, TAG" holds gpu_session.pml -DN=2
 check "gpu_session, WORD" holds gpu_session.pml -DN=2 -DWORD
+check "gpu_session, TAG, 3 ranks" holds gpu_session.pml -DN=3
 for mutant in M_ONE_PARITY M_NO_R M_ANY_TAG M_ABORT_STUCK; do
     check "gpu_session, TAG, $mutant" fails gpu_session.pml -DN=2 -D$mutant
 done
