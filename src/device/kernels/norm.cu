@@ -20,35 +20,25 @@ template <int D, int N, int V> static norm_kernel form(bool plain)
     return sol_norm_kernel<D, N, V, false>;
 }
 
-/* What a kernel is chosen by. */
-struct choice {
-    int nranks, vectors; /* vectors 0: rows of any length */
-    bool plain;
-    bool single; /* and no CTA has more than one part of one row */
-};
-
-template <int D> static norm_kernel of_type(const struct choice *c)
+/* vectors 0: rows of any length. */
+template <int D> static norm_kernel of_type(int nranks, int vectors, bool plain)
 {
-    const int nranks = c->nranks, vectors = c->vectors;
-    const bool plain = c->plain;
     if (vectors == 0)
         return sol_norm_long_kernel<D>;
-    if (nranks == 2 && vectors == 1 && plain && c->single)
-        return sol_norm_pair_kernel<D>;
     if (nranks == 2)
         return vectors == 1 ? form<D, 2, 1>(plain) : form<D, 2, 2>(plain);
     return form<D, SOL_GPU_MAX_RANKS, 1>(false);
 }
 
-static norm_kernel kernel_for(sol_dtype_t dtype, const struct choice *c)
+static norm_kernel kernel_for(sol_dtype_t dtype, int nranks, int vectors, bool plain)
 {
 #ifdef SOL_NORM_ONE_TYPE /* (mutants) */
     (void)dtype;
-    return of_type<SOL_BFLOAT16>(c);
+    return of_type<SOL_BFLOAT16>(nranks, vectors, plain);
 #else
-    return dtype == SOL_BFLOAT16  ? of_type<SOL_BFLOAT16>(c)
-           : dtype == SOL_FLOAT16 ? of_type<SOL_FLOAT16>(c)
-                                  : of_type<SOL_FLOAT32>(c);
+    return dtype == SOL_BFLOAT16  ? of_type<SOL_BFLOAT16>(nranks, vectors, plain)
+           : dtype == SOL_FLOAT16 ? of_type<SOL_FLOAT16>(nranks, vectors, plain)
+                                  : of_type<SOL_FLOAT32>(nranks, vectors, plain);
 #endif
 }
 
@@ -224,9 +214,8 @@ cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_
         some.tokens = args->tokens - first < fit ? args->tokens - first : fit;
         sol_gpu_norm_plan(comm, &some, &shape);
         struct sol_norm_kernel_args a = args_of(args, &shape, first, (uint32_t)some.tokens);
-        struct choice choice = {comm->nranks, shape.vectors, is_plain(comm, args, &shape),
-                                (uint64_t)shape.ctas == some.tokens * (uint64_t)shape.spread};
-        norm_kernel kernel = kernel_for(args->dtype, &choice);
+        norm_kernel kernel =
+            kernel_for(args->dtype, comm->nranks, shape.vectors, is_plain(comm, args, &shape));
         cudaError_t error = enqueue(comm, kernel, &a, &shape, flags, sequence, stream);
         if (error != cudaSuccess)
             return error;
@@ -237,16 +226,19 @@ cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_
 cudaError_t sol_gpu_norm_preload(void)
 {
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
-    for (int i = 0; i < 3 * 3 * 8; i++) {
-        const struct choice choice = {i & 1 ? 2 : SOL_GPU_MAX_RANKS, i / 8 % 3, (i & 2) != 0,
-                                      (i & 4) != 0};
-        const void *kernel = (const void *)kernel_for(dtypes[i / 24], &choice);
-        struct cudaFuncAttributes attributes;
-        cudaError_t e = cudaFuncGetAttributes(&attributes, kernel);
-        if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
-            e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 14);
-        if (e != cudaSuccess)
-            return e;
-    }
+    static const int vectors[] = {0, 1, 2};
+    for (int d = 0; d < 3; d++)
+        for (int v = 0; v < 3; v++)
+            for (int bits = 0; bits < 4; bits++) {
+                struct cudaFuncAttributes attributes;
+                norm_kernel kernel =
+                    kernel_for(dtypes[d], bits & 1 ? 2 : SOL_GPU_MAX_RANKS, vectors[v], bits & 2);
+                cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
+                if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
+                    e = cudaFuncSetAttribute((const void *)kernel,
+                                             cudaFuncAttributePreferredSharedMemoryCarveout, 14);
+                if (e != cudaSuccess)
+                    return e;
+            }
     return cudaSuccess;
 }

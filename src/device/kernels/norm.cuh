@@ -26,7 +26,7 @@
 #ifndef SOL_DEVICE_KERNELS_NORM_CUH
 #define SOL_DEVICE_KERNELS_NORM_CUH
 
-#include "device/kernels/pair.cuh"
+#include "device/prim/slots.cuh"
 #include "solccl/fused.h"
 
 #define SOL_NORM_BLOCK 512    /* bytes of a row that a warp takes at a time */
@@ -592,64 +592,6 @@ __global__ void __launch_bounds__(512, V == 1 && PLAIN ? 2 : 1)
             break;
         token = next;
     }
-}
-
-/*
- * Two ranks, a plain form, one vector a thread, a CTA for each part of each row: the way of small
- * batches, with nothing else in the way (pair.cuh says why). The same slots and bits as
- * sol_norm_kernel.
- */
-template <int D>
-__global__ void __launch_bounds__(512, 2)
-    sol_norm_pair_kernel(const __grid_constant__ struct sol_norm_kernel_args args,
-                         const __grid_constant__ struct sol_link comm,
-                         const __grid_constant__ struct sol_tail tail)
-{
-    SOL_SHARED(struct sol_norm_shared, shared);
-    const struct sol_norm_place place = {blockIdx.x % args.spread, threadIdx.x / 32,
-                                         blockDim.x / 32, threadIdx.x % 32};
-    const uint32_t token = blockIdx.x / args.spread;
-    const struct sol_norm_span span = sol_norm_span_of(args, place);
-    const uint64_t at = (uint64_t)token * args.row + span.at; /* in matrices and in the slot */
-    const struct sol_pair_place pair = sol_pair_place<false>(
-        comm, args.input, args.weight - (at - span.at), args.output, (uint32_t)at);
-    const char *residual_at = sol_opaque(args.residual ? args.residual + at : NULL);
-    if (args.spread > 1)
-        sol_cluster_arrive(); /* nobody stores to a CTA that has not started: waited for below */
-    sol_await_predecessors();
-    sol_admit_successor();
-
-    struct sol_vector own[1], in[1][1], h[1], residual = {0, 0};
-    own[0] = sol_load_16(pair.from);
-    const struct sol_ticket ticket = sol_take_ticket_at(pair.epoch, pair.parity_step);
-    if (residual_at)
-        residual = sol_load_16(residual_at);
-    const struct sol_vector raw_weight = sol_load_16(pair.own);
-    bool good = !ticket.dead; /* who has given up goes on to all barriers, but writes nothing */
-    if (good)
-        sol_pair_push<1>(ticket, pair.out, 0, own);
-    sol_leave_ticket(comm, ticket);
-    if (good)
-        sol_pair_push_rest<1>(comm, ticket, (uint32_t)at, 0, own);
-    good = good && sol_pair_receive<1>(comm, tail.story, ticket, pair.in + ticket.shift,
-                                       (uint32_t)at, 0, in[0]);
-    h[0] = sol_norm_h<D, 2, 1>(comm.rank, 2, own[0], in, 0, residual_at, residual);
-    if (args.spread > 1)
-        sol_cluster_wait();
-    const float block[1] = {sol_norm_block<D>(h[0], false, 0, true, 0, 0)};
-    sol_norm_tell<1>(shared, 0, args, place, block);
-    sol_reset_vector(pair.in + ticket.shift);
-    if (args.residual_out && good)
-        sol_store_16(args.residual_out + at, h[0]);
-    struct sol_lanes<D> y = sol_unpack<D>(h[0]), weight = sol_unpack<D>(raw_weight);
-    const float r = sol_norm_root(args, sol_norm_collect<false>(shared, 0, args, place));
-#pragma unroll
-    for (int i = 0; i < sol_element<D>::count; i++) {
-        float w = sol_add_f32(weight.x[i], args.weight_bias);
-        y.x[i] = sol_mul_f32(sol_mul_f32(y.x[i], r), w);
-    }
-    if (good)
-        sol_store_16(pair.to, sol_pack<D>(y));
 }
 
 /* --- rows of any length: a CTA a token, piece by piece -------------------------------------------
