@@ -146,7 +146,8 @@ static uint64_t find_suspects(sol_shm_t *s, const sol_shm_wait_t *w)
 
 sol_status_t sol_shm_look(sol_shm_t *s)
 {
-    if (SOL_UNLIKELY(atomic_load_explicit(&s->comm->abort_flag, memory_order_relaxed) != 0)) {
+    /* acquire: the reason (abort_text) was written before the flag, in sol_comm_abort_reason */
+    if (SOL_UNLIKELY(atomic_load_explicit(&s->comm->abort_flag, memory_order_acquire) != 0)) {
         return sol_shm_fail_aborted(s);
     }
     /* acquire: the story lies behind it */
