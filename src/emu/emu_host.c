@@ -531,7 +531,7 @@ int main(int argc, char **argv)
         }
         if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
             printf("FAILED: %d ranks, --seed %#llx (%s %d)\n", p.ranks,
-                   (unsigned long long)(p.seed + i), WIFSIGNALED(status) ? "signal" : "exit status",
+                   (unsigned long long)p.seed + i, WIFSIGNALED(status) ? "signal" : "exit status",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
             return 1;
         }

@@ -108,21 +108,18 @@ static const struct {
 static void check_silence(struct scene *s)
 {
     const size_t bytes = (size_t)s->ranks.comm[0].layout.total;
-    char *before[SOL_GPU_MAX_RANKS];
-    bool same = true;
-    for (int r = 0; r < s->ranks.n; r++) {
-        before[r] = malloc(bytes);
-        memcpy(before[r], s->ranks.comm[0].staging[r], bytes);
-    }
+    char *before = malloc(bytes * (size_t)s->ranks.n);
+    bool same = before != NULL;
+    for (int r = 0; r < s->ranks.n && same; r++)
+        memcpy(before + bytes * (size_t)r, s->ranks.comm[0].staging[r], bytes);
     for (int r = 0; r < s->ranks.n; r++)
         for (size_t i = 0; s->ranks.comm[r].error->fault && i < sizeof(ways) / sizeof(*ways); i++)
             if (ways[i].ranks <= s->ranks.n)
                 launch(s, r, ways[i].func, ways[i].algorithm, 8);
     wait_all(s);
-    for (int r = 0; r < s->ranks.n; r++) {
-        same = same && memcmp(before[r], s->ranks.comm[0].staging[r], bytes) == 0;
-        free(before[r]);
-    }
+    for (int r = 0; r < s->ranks.n; r++)
+        same = same && memcmp(before + bytes * (size_t)r, s->ranks.comm[0].staging[r], bytes) == 0;
+    free(before);
     say(s, same && !emu_failed(), "a rank that had given up wrote into staging memory");
 }
 

@@ -45,7 +45,10 @@ static bool sums_right(team_t *team, int old, unsigned members, sol_comm_t comm)
                     sum = first ? part_of(r, i) : sum + part_of(r, i);
                     first = false;
                 }
-            if (memcmp(&sum, &y[i], sizeof(sum)) != 0) {
+            uint32_t expected, got;
+            memcpy(&expected, &sum, sizeof(expected));
+            memcpy(&got, &y[i], sizeof(got));
+            if (expected != got) {
                 team_fail(team, old, "element %zu of %zu is %a, expected %a", i, counts[k],
                           (double)y[i], (double)sum);
                 right = false;
