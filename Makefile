@@ -10,6 +10,7 @@
 #   make lint       formatting and static analysis alone
 #   make test-gpu   conformance and perf on this machine's GPUs
 #   make fuzz       the fuzzers, SECONDS=60 each, with clang
+#   make mutants    every planted fault in the kernels, shown to the emulator (make test: a third)
 #   make proofs     the protocols, model-checked exhaustively, and their mutants
 #   make clean
 PREFIX ?= /usr/local
@@ -53,6 +54,9 @@ SECONDS ?= 60
 fuzz:
 	@tests/fuzz/run.sh $(SECONDS)
 
+mutants:
+	@SOLCCL_MUTANTS=all scripts/run-tests.sh dependencies build-gcc mutants device device-mutants
+
 proofs:
 	@scripts/install-deps.sh proofs
 	@proofs/run.sh
@@ -60,4 +64,4 @@ proofs:
 clean:
 	@rm -rf build
 
-.PHONY: all test bench install wheel lint test-gpu fuzz proofs clean
+.PHONY: all test bench install wheel lint test-gpu fuzz mutants proofs clean
