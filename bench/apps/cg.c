@@ -197,8 +197,10 @@ static bool make_slab(int n)
 
 static void free_slab(void)
 {
-    slab.p = one.others_p;
+    if (one.others_p)
+        slab.p = one.others_p; /* not the device communicator's */
     free_one();
+    one.others_p = NULL;
     cudaFree(slab.x);
     cudaFree(slab.r);
     cudaFree(slab.q);

@@ -232,6 +232,7 @@ class Run:
         self.way, self.model, self.graph, self.times, self.tokens = way, model, None, [], None
         if graph:
             side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())  # the caches are filled on this one
             with torch.cuda.stream(side), torch.no_grad():
                 for _ in range(3):
                     model.step(way)
