@@ -35,38 +35,43 @@ count() { # count LOG CODE: sets passed, failed, skipped
     fi
 }
 
-cpu_seconds() { # of all children that have ended
+cpu_seconds() { # cpu_seconds SHELL: of all its children that have ended
     local stat
-    stat=$(cat /proc/$$/stat)
+    stat=$(cat "/proc/$1/stat")
     # shellcheck disable=SC2086 # words on purpose
     set -- ${stat##*) }
     echo $(((${14} + ${15}) / $(getconf CLK_TCK)))
 }
 
-step() { # step NAME SECONDS COMMAND...
-    local name=$1 limit=$2 log=$logs/$1.log begin=$SECONDS code cpu
+selected() { # selected NAME: whether the step was asked for
+    [ ${#selected[@]} -eq 0 ] || printf '%s\n' "${selected[@]}" | grep -qxF -- "$1"
+}
+
+execute() { # execute NAME SECONDS COMMAND...: its output to its log; how it ended to LOG.end
+    local limit=$2 log=$logs/$1.log begin=$SECONDS self=$BASHPID code cpu
     shift 2
-    if [ ${#selected[@]} -gt 0 ] && ! printf '%s\n' "${selected[@]}" | grep -qxF -- "$name"; then
-        return 0
-    fi
-    cpu=$(cpu_seconds)
+    rm -f "$log.end"
+    cpu=$(cpu_seconds "$self")
     timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null
     code=$?
-    cpu=$(($(cpu_seconds) - cpu))
-    count "$log" $code
+    echo "$code $limit $((SECONDS - begin)) $(($(cpu_seconds "$self") - cpu))" >"$log.end"
+}
+
+report() { # report NAME: counts the step and shows how it went
+    local name=$1 log=$logs/$1.log code limit seconds cpu verdict=ok
+    read -r code limit seconds cpu 2>/dev/null <"$log.end" || { code=1 limit=0 seconds=0 cpu=0; }
+    count "$log" "$code"
     total_passed=$((total_passed + passed))
     total_failed=$((total_failed + failed))
     total_skipped=$((total_skipped + skipped))
-    local verdict=ok
     [ "$failed" -eq 0 ] || verdict=FAILED
     [ "$verdict" != ok ] || [ "$passed" -gt 0 ] || verdict=skipped
     printf '%-8s %-20s %4d s %4d cpu s   %s ok, %s bad, %s skipped\n' "$verdict" "$name" \
-        $((SECONDS - begin)) "$cpu" "$passed" "$failed" "$skipped"
+        "$seconds" "$cpu" "$passed" "$failed" "$skipped"
     if [ "$failed" -gt 0 ]; then
-        [ $code -ne 124 ] || echo "    (killed after $limit s)"
+        [ "$code" -ne 124 ] || echo "    (killed after $limit s)"
         grep -vE '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 40 | sed 's/^/    /'
     fi
-    return 0
 }
 
 build() { # build PRESET [CMAKE ARGUMENT...]
@@ -112,7 +117,26 @@ share() {
 export jobs mutants
 export -f build unit emulator share
 
-run() { step "$1" "$2" bash -c "$3"; }
+run() { # run NAME SECONDS COMMAND
+    selected "$1" || return 0
+    execute "$1" "$2" bash -c "$3"
+    report "$1"
+}
+
+together() { # together NAME SECONDS COMMAND [NAME SECONDS COMMAND]...: steps that mostly wait
+    local names=() name
+    while [ $# -ge 3 ]; do
+        if selected "$1"; then
+            names+=("$1")
+            execute "$1" "$2" bash -c "$3" &
+        fi
+        shift 3
+    done
+    wait
+    for name in "${names[@]}"; do
+        report "$name"
+    done
+}
 # The sanitizers' findings are failures, also in ranks that are child processes.
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=99:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -126,7 +150,6 @@ run build-clang 600 'build clang'
 run lint-format 120 'scripts/lint.sh format'
 run unit 600 'unit build/gcc'
 run conformance 600 'build/gcc/tests/conformance'
-run faults 400 'build/gcc/tests/faults'
 run matrix 120 'build/gcc/tests/matrix --quick'
 run soak 120 'build/gcc/tests/soak --kills 60'
 run unit-clang 600 'unit build/clang'
@@ -134,10 +157,11 @@ run conformance-clang 300 'build/clang/tests/conformance --quick'
 run build-asan 600 'build asan'
 run unit-asan 600 'unit build/asan'
 run conformance-asan 400 'build/asan/tests/conformance --quick'
-run faults-asan 400 'build/asan/tests/faults'
 run build-tsan 600 'build tsan'
 run unit-tsan 600 'unit build/tsan unit_reduce' # (it has one thread)
 run conformance-tsan 400 'build/tsan/tests/conformance --quick --threads'
+together faults 400 'build/gcc/tests/faults' faults-asan 400 'build/asan/tests/faults' \
+    faults-tsan 100 'build/tsan/tests/faults threads'
 run lint-tidy 400 'TIDY="src/*.c tools/*.c examples/*.c" scripts/lint.sh tidy'
 run lint-cppcheck 300 'scripts/lint.sh cppcheck'
 run abi 60 'tests/abi/exports.sh build/gcc build/clang'
@@ -147,7 +171,6 @@ run dropin-exports 60 'tests/dropin/exports.sh build/gcc build/clang'
 run python 300 'tests/python/run.sh build/gcc numpy wheel'
 run python-torch 320 'tests/python/run.sh build/gcc torch'
 run headers 60 'tests/lint/headers.sh'
-run faults-tsan 100 'build/tsan/tests/faults threads'
 run emulator 400 'emulator build/gcc'
 run kernels 700 'tests/kernels/gate.py'
 run mutants 1500 'tests/emu/mutants/run.sh build/gcc $(share tests/emu/mutants/mutants.txt)'

@@ -64,8 +64,9 @@ class Limits:
                 self.rules.append((re.compile(words[0]), int(words[1]), set(words[2:])))
 
     def of(self, kernel):
+        name = re.sub(r"^_Z\d+", "", kernel) # and not the types of its arguments
         for pattern, registers, flags in self.rules:
-            if pattern.search(kernel):
+            if pattern.match(name):
                 return registers, flags
         return None
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel for which nobody has said what it may take.
+// A kernel for which nobody has said what it may take: that its argument's type has a name with a
+// kernel's name in it says nothing.
 // expect: is not in limits.txt
 
-__global__ void planted(int *out)
+struct sol_norm_kernel_args {
+    int *out;
+};
+
+__global__ void planted(struct sol_norm_kernel_args args)
 {
-    *out = 1;
+    *args.out = 1;
 }
