@@ -18,22 +18,6 @@
 
 enum { LINES = 150 }; /* more than rank 0 keeps open at once */
 
-/* The meeting place that is there now: its abstract name, without the @. */
-static bool find_place(char name[108])
-{
-    char line[512];
-    bool found = false;
-    FILE *file = fopen("/proc/net/unix", "r");
-    while (file && !found && fgets(line, sizeof(line), file)) {
-        char *at = strstr(line, "@solccl-");
-        if (at && sscanf(at + 1, "%107s", name) == 1)
-            found = true;
-    }
-    if (file)
-        fclose(file);
-    return found;
-}
-
 static int call_place(const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -46,6 +30,36 @@ static int call_place(const char *name)
         return -1;
     }
     return fd;
+}
+
+/* Does a process of this program listen there? (Another may run beside it.) */
+static bool is_ours(const char *name)
+{
+    struct ucred peer = {.pid = 0};
+    socklen_t size = sizeof(peer);
+    int fd = call_place(name);
+    if (fd < 0)
+        return false;
+    bool ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0 &&
+                getpgid(peer.pid) == getpgrp();
+    close(fd);
+    return ours;
+}
+
+/* The meeting place that is there now: its abstract name, without the @. */
+static bool find_place(char name[108])
+{
+    char line[512];
+    bool found = false;
+    FILE *file = fopen("/proc/net/unix", "r");
+    while (file && !found && fgets(line, sizeof(line), file)) {
+        char *at = strstr(line, "@solccl-");
+        if (at && sscanf(at + 1, "%107s", name) == 1)
+            found = is_ours(name);
+    }
+    if (file)
+        fclose(file);
+    return found;
 }
 
 /* Is the line closed by the other side within `ms`? */
