@@ -123,8 +123,7 @@ static float largest_of(sol_dtype_t dtype)
     return dtype == SOL_INT8 ? 127.0f : dtype == SOL_FLOAT8_E4M3 ? 448.0f : 57344.0f;
 }
 
-/* The largest |y|; NaN if any is. */
-static float amax_of(const float *y, size_t count)
+float sol_norm_amax(const float *y, size_t count)
 {
     float amax = 0.0f;
     for (size_t i = 0; i < count; i++) {
@@ -137,7 +136,7 @@ static float amax_of(const float *y, size_t count)
     return amax;
 }
 
-static float scale_of(float amax, sol_dtype_t dtype, bool power)
+float sol_norm_scale(float amax, sol_dtype_t dtype, bool power)
 {
     float scale = (amax < AMAX_FLOOR ? AMAX_FLOOR : amax) / largest_of(dtype);
     uint32_t bits = sol_float_bits(scale);
@@ -163,8 +162,8 @@ static void quantise(const sol_norm_args_t *args, size_t token, const float *y)
         if (args->quant == SOL_QUANT_STATIC) {
             memcpy(&scale, args->static_scale, sizeof scale);
         } else {
-            scale = scale_of(amax_of(y + first, count), args->output_dtype,
-                             args->quant == SOL_QUANT_GROUP_POW2);
+            scale = sol_norm_scale(sol_norm_amax(y + first, count), args->output_dtype,
+                                   args->quant == SOL_QUANT_GROUP_POW2);
             memcpy((char *)args->scales + (token * nscales + first / group) * sizeof scale, &scale,
                    sizeof scale);
         }

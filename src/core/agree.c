@@ -14,6 +14,7 @@ static const char *function_of(uint32_t what)
     return what == SOL_AGREE_SPLIT      ? "sol_comm_split"
            : what == SOL_AGREE_DEV_COMM ? "sol_dev_comm_create"
            : what == SOL_AGREE_GROW     ? "sol_comm_grow"
+           : what == SOL_AGREE_MOE      ? "sol_moe_create"
                                         : "sol_mem_alloc";
 }
 

@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "solccl/device.h"
 #include "solccl/fused.h"
+#include "solccl/moe.h"
 
 /* A reduction as a call carries it: a built-in operation, or SOL_SUM with this rank's scalar. */
 typedef struct sol_reduction {
@@ -88,6 +89,16 @@ typedef struct sol_backend {
      * core puts it together from run() and plain C. */
     sol_status_t (*all_reduce_norm)(sol_comm_t comm, const sol_call_t *call,
                                     const sol_norm_args_t *args);
+
+    /* solccl/moe.h, arguments checked; `call` is what texts name (an all_to_all_v without counts);
+     * `halves` of experts.h. open is collective and succeeds on all ranks or on none, and sets
+     * moe->device and memory_bytes. All NULL: core puts them together from run() and plain C. */
+    sol_status_t (*moe_open)(sol_comm_t comm, struct sol_moe *moe);
+    sol_status_t (*moe_close)(sol_comm_t comm, struct sol_moe *moe);
+    sol_status_t (*moe_dispatch)(sol_comm_t comm, const sol_call_t *call, struct sol_moe *moe,
+                                 const sol_moe_dispatch_args_t *args, unsigned halves);
+    sol_status_t (*moe_combine)(sol_comm_t comm, const sol_call_t *call, struct sol_moe *moe,
+                                const sol_moe_combine_args_t *args, unsigned halves);
 
     /* Collective; bytes > 0 and equal on all ranks (core has compared them over boot). All ranks
      * make the same exchanges over comm->boot even if one fails half-way (it goes on with a mark

@@ -86,7 +86,8 @@ typedef enum {
     SOL_AGREE_SPLIT = 1,
     SOL_AGREE_MEM_ALLOC = 2,
     SOL_AGREE_DEV_COMM = 3,
-    SOL_AGREE_GROW = 4
+    SOL_AGREE_GROW = 4,
+    SOL_AGREE_MOE = 5
 } sol_agree_what;
 
 typedef struct sol_agree {

@@ -191,5 +191,6 @@ int main(int argc, char **argv)
     run_table(&program, conf_cases_data);
     run_table(&program, conf_cases_memory);
     run_table(&program, conf_cases_fused);
+    run_table(&program, conf_cases_moe);
     return program.list ? 0 : tally_finish(&program.tally);
 }

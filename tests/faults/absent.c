@@ -6,6 +6,7 @@
 #include "faults/faults.h"
 
 #include <signal.h>
+#include <solccl/moe.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -306,6 +307,50 @@ struct aborter {
     sol_status_t status;
 };
 
+/* A rank that does not come to a dispatch of experts, or to the combine after it (arg 1). */
+static void absent_experts(team_t *team, int rank, void *arg)
+{
+    sol_comm_t comm = NULL;
+    sol_moe_t moe = NULL;
+    sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
+    sol_moe_config_t experts = SOL_MOE_CONFIG_INIT;
+    sol_moe_dispatch_args_t d = SOL_MOE_DISPATCH_ARGS_INIT;
+    sol_moe_combine_args_t c = SOL_MOE_COMBINE_ARGS_INIT;
+    static const float x[64];
+    int32_t idx[] = {0, 1, 2}, counts[3];
+    float rows[9 * 64], out[64];
+    const int last = team->nranks - 1;
+    char words[64];
+    config.backend = SOL_BACKEND_CPU;
+    config.timeout_ms = TIMEOUT_MS;
+    experts.max_tokens = 1, experts.hidden = 64, experts.top_k = 3, experts.experts = 3;
+    experts.dtype = SOL_FLOAT32;
+    TEAM_OK(team, rank, sol_comm_create(&comm, &team->ids[0], team->nranks, rank, &config), NULL);
+    TEAM_OK(team, rank, sol_moe_create(&moe, &experts, comm), comm);
+    d.tokens = c.tokens = 1;
+    d.x = x, d.topk_idx = idx, d.idx_dtype = SOL_INT32, d.recv_x = rows, d.recv_counts = counts;
+    c.y = rows, c.out = out;
+    memset(rows, 0, sizeof(rows));
+    sol_status_t status = SOL_OK;
+    double begin = team_now();
+    if (rank != last || *(int *)arg == 1)
+        status = sol_moe_dispatch(moe, &d, NULL);
+    if (*(int *)arg == 1) {
+        TEAM_OK(team, rank, status, comm);
+        status = rank != last ? sol_moe_combine(moe, &c, NULL) : SOL_OK;
+    }
+    snprintf(words, sizeof(words), "all_to_all|rank %d", last);
+    if (rank == last)
+        team_sleep_us(1500 * TIMEOUT_MS);
+    else
+        fault_expect(team, rank, "what waits for the absent rank", status, SOL_ERR_TIMEOUT, comm,
+                     rank == 0 ? words : "");
+    TEAM_CHECK(team, rank, team_now() - begin < 2 * TIMEOUT_MS * 1e-3 + SLACK_S);
+    TEAM_CHECK(team, rank, refuses(comm));
+    TEAM_OK(team, rank, sol_moe_destroy(moe), NULL);
+    TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
+}
+
 static void *abort_soon(void *opaque)
 {
     struct aborter *a = opaque;
@@ -388,6 +433,8 @@ const fault_case_t fault_absent[] = {
     {.name = "killed before destroy", .run = killed_before_destroy, .nranks = 3, .killed = 1u << 2},
     {.name = "a rank destroys early", .run = leaves, .nranks = 3, .argument = 0},
     {.name = "a rank exits early", .run = leaves, .nranks = 3, .argument = 1},
+    {.name = "no dispatch of experts", .run = absent_experts, .nranks = 3, .argument = 0},
+    {.name = "no combine of experts", .run = absent_experts, .nranks = 3, .argument = 1},
     {.name = "abort, small", .run = aborted, .nranks = 3, .argument = 0},
     {.name = "abort, large", .run = aborted, .nranks = 3, .argument = 1},
     {.name = "abort, threads", .run = aborted, .nranks = 3, .threads = true},
