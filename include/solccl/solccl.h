@@ -36,6 +36,8 @@
  *    sol_comm_abort, sol_comm_async_error, sol_comm_query, sol_comm_dump and
  *    sol_last_error, which may be called from any thread at any time before
  *    sol_comm_destroy. Of two calls at once the second one gets SOL_ERR_STATE.
+ *  - After sol_comm_sleep, until sol_comm_wake, every call that would move data or
+ *    set something up returns SOL_ERR_STATE.
  *  - After fork() a communicator belongs to the parent: in the child every
  *    function that is given it returns SOL_ERR_STATE and touches nothing.
  *  - Argument errors (SOL_ERR_ARGUMENT) are found before anything is sent: the
@@ -310,7 +312,7 @@ typedef struct sol_comm_info {
     uint64_t sequence;          /**< operations called so far on this rank */
     size_t shared_bytes;        /**< shared or symmetric memory of this rank held by the library */
     int oversubscribed;         /**< 1: more CPU ranks than CPUs they may use */
-    int reserved0;
+    int asleep;                 /**< 1: between sol_comm_sleep and sol_comm_wake */
 } sol_comm_info_t;
 
 /** Fill `info`. Any thread. Errors: ARGUMENT, STATE. */
@@ -387,6 +389,48 @@ SOL_API sol_status_t sol_mem_register(sol_comm_t comm, void *memory, size_t byte
                                       sol_registration_t *registration);
 /** Local. NULL is SOL_OK. Errors: ARGUMENT. */
 SOL_API sol_status_t sol_mem_deregister(sol_comm_t comm, sol_registration_t registration);
+
+/* ------------------------------------------------------------------- sleep and wake */
+
+/** What sol_comm_sleep keeps of the memory from sol_mem_alloc on this communicator. */
+typedef enum sol_sleep_level {
+    SOL_SLEEP_KEEP = 1,   /**< its contents, in host memory, for sol_comm_wake to bring back */
+    SOL_SLEEP_DISCARD = 2 /**< nothing: it is zero after sol_comm_wake */
+} sol_sleep_level_t;
+
+/**
+ * Give back the physical memory behind the communicator, the library's own and
+ * that from sol_mem_alloc, until sol_comm_wake; for engines that free the GPU
+ * between phases. All addresses stay reserved, so that pointers, windows, device
+ * communicators, and graphs that were captured are as good after sol_comm_wake
+ * as before; until then none of them may be used.
+ *
+ * Collective over `comm`, all ranks pass the same `level`; blocks; legal in a
+ * group (it is done before the group's operations); not legal in a capture. On
+ * GPU ranks it waits for this rank's operations called so far and for graphs
+ * launched so far (with SOLCCL_GRAPH_MIXING=0 the caller has waited for those);
+ * kernels of the caller's that use symmetric memory must have completed on all
+ * ranks. All messages sent must have been received. On return the memory is
+ * free on all ranks: what remains is the descriptors of this rank, some host
+ * memory, and with SOL_SLEEP_KEEP the contents (CPU ranks: in place).
+ *
+ * Asleep, the communicator can be queried, dumped, aborted, shrunk, destroyed
+ * and woken, memory can be freed; every other call returns SOL_ERR_STATE. Errors, after
+ * which all ranks are awake: ARGUMENT, MISMATCH (another level elsewhere), STATE
+ * (asleep already; a message was not received, CPU ranks), MEMORY (no host
+ * memory for the contents), UNSUPPORTED (GPU memory shared by legacy IPC, which
+ * has no addresses of its own).
+ */
+SOL_API sol_status_t sol_comm_sleep(sol_comm_t comm, sol_sleep_level_t level);
+
+/**
+ * Bring the memory back, at the same addresses on every rank. Collective; blocks;
+ * legal in a group, not in a capture. Memory that some ranks have freed
+ * meanwhile comes back on the others. Errors: STATE (not asleep), MEMORY (it is
+ * not there now: all ranks are still asleep and may try again), DEVICE, TIMEOUT,
+ * PEER.
+ */
+SOL_API sol_status_t sol_comm_wake(sol_comm_t comm);
 
 /* --------------------------------------------------------------------- collectives
  *

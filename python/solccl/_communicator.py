@@ -243,6 +243,28 @@ class Communicator:
         """End all waits of all ranks, from any thread; they raise AbortedError."""
         check(lib.sol_comm_abort(self._h()), self._handle)
 
+    def sleep(self, level: str = "keep") -> None:
+        """Give back the memory behind the communicator and its `empty` arrays until `wake`; all
+        addresses stay, so that captured graphs stay good. Collective; no array of `empty` may be
+        used meanwhile. level: "keep" saves their contents in host memory, "discard" makes them
+        zero. GPU work of the caller's on them must be complete on all ranks."""
+        levels = {"keep": 1, "discard": 2}
+        if level not in levels:
+            raise ValueError(f'level is {level!r}: expected "keep" or "discard"')
+        check(lib.sol_comm_sleep(self._h(), levels[level]), self._handle)
+
+    def wake(self) -> None:
+        """Bring the memory back, at the same addresses. Collective. MemoryRefusedError leaves all
+        ranks asleep: try again when there is memory."""
+        check(lib.sol_comm_wake(self._h()), self._handle)
+
+    @property
+    def asleep(self) -> bool:
+        """Between `sleep` and `wake`?"""
+        info = Info(size=sizeof(Info))
+        check(lib.sol_comm_query(self._h(), byref(info)), self._handle)
+        return bool(info.asleep)
+
     def raise_async_error(self) -> None:
         """Raise the error that made the communicator unusable, if one did; never blocks."""
         status = c_int()

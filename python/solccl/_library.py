@@ -142,7 +142,7 @@ class Info(Structure):
         ("sequence", c_uint64),
         ("shared_bytes", c_size_t),
         ("oversubscribed", c_int),
-        ("reserved0", c_int),
+        ("asleep", c_int),
     ]
 
 
@@ -193,6 +193,8 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_comm_split": (c_int, [c_void_p, c_int, c_int, POINTER(c_void_p), POINTER(Config)]),
     "sol_comm_destroy": (c_int, [c_void_p]),
     "sol_comm_abort": (c_int, [c_void_p]),
+    "sol_comm_sleep": (c_int, [c_void_p, c_int]),
+    "sol_comm_wake": (c_int, [c_void_p]),
     "sol_comm_query": (c_int, [c_void_p, POINTER(Info)]),
     "sol_comm_async_error": (c_int, [c_void_p, POINTER(c_int)]),
     "sol_redop_create_premul_sum": (c_int, [POINTER(c_int), c_void_p, c_int, c_int, c_void_p]),

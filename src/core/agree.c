@@ -15,6 +15,8 @@ static const char *function_of(uint32_t what)
            : what == SOL_AGREE_DEV_COMM ? "sol_dev_comm_create"
            : what == SOL_AGREE_GROW     ? "sol_comm_grow"
            : what == SOL_AGREE_MOE      ? "sol_moe_create"
+           : what == SOL_AGREE_SLEEP    ? "sol_comm_sleep"
+           : what == SOL_AGREE_WAKE     ? "sol_comm_wake"
                                         : "sol_mem_alloc";
 }
 

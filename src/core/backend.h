@@ -109,6 +109,17 @@ typedef struct sol_backend {
     sol_status_t (*mem_register)(sol_comm_t comm, void *memory, size_t bytes, void **handle);
     sol_status_t (*mem_deregister)(sol_comm_t comm, void *handle);
 
+    /* sol_comm_sleep and _wake, in steps of core's (core/sleep.c), between which all ranks meet;
+     * all NULL: these ranks cannot. prepare: own work is over, and with `keep` the contents of
+     * memory from mem_alloc are saved; nothing else changes. release: physical memory goes,
+     * addresses stay; local. restore: all of it is back at its addresses, the protocols at their
+     * start; collective as mem_alloc is; a failure is made good by another release. forget: what
+     * was saved is not needed any more. */
+    sol_status_t (*sleep_prepare)(sol_comm_t comm, bool keep);
+    sol_status_t (*sleep_release)(sol_comm_t comm);
+    sol_status_t (*sleep_restore)(sol_comm_t comm);
+    void (*sleep_forget)(sol_comm_t comm);
+
     /* For kernels of the caller's: where every rank's part of `memory`, of mem_alloc, is mapped,
      * and what bounds their waits; and a copy into own memory, complete on return. Local. NULL:
      * these ranks have no kernels. */

@@ -507,6 +507,7 @@ static void let_readers_finish(sol_comm_t comm)
 void sol_comm_free(sol_comm_t comm)
 {
     sol_registrations_free(comm);
+    sol_dev_records_free(comm);
     atomic_store(&comm->magic, 0); /* first: who looks afterwards finds no communicator */
     let_readers_finish(comm);
     comm->backend->close(comm);
@@ -593,6 +594,7 @@ sol_status_t sol_comm_query(sol_comm_t comm, sol_comm_info_t *info)
                            .backend = comm->backend->kind,
                            .device = -1};
     own.sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
+    own.asleep = atomic_load(&comm->magic) == SOL_COMM_ASLEEP;
     if (comm->backend->query != NULL) {
         comm->backend->query(comm, &own);
     }

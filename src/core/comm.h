@@ -12,7 +12,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define SOL_COMM_MAGIC 0x536f4c43434c4331ull /* "SoLCCLC1"; cleared at destroy */
+#define SOL_COMM_MAGIC 0x536f4c43434c4331ull  /* "SoLCCLC1"; cleared at destroy */
+#define SOL_COMM_ASLEEP 0x536f4c43434c5a7aull /* in its place between sleep and wake */
 #define SOL_ERROR_TEXT 1024
 #define SOL_ABORT_TEXT 512
 #define SOL_ERROR_SLOTS 4
@@ -21,6 +22,7 @@
 #define SOL_FIRST_PREMUL 16 /* value of the first handle of sol_redop_create_premul_sum */
 
 struct sol_seat;
+struct sol_dev_record;
 
 struct sol_premul {
     bool used;
@@ -68,8 +70,16 @@ struct sol_comm {
     _Atomic unsigned error_count; /* the latest is errors[(error_count - 1) % SLOTS] */
     struct sol_premul premul[SOL_MAX_PREMUL];
     struct sol_registration *registrations;  /* of the one thread that uses the communicator */
+    struct sol_dev_record *dev_records;      /* its device communicators; of that thread too */
     struct sol_comm *next_spare, *next_ever; /* comm.c: handles without a communicator; all */
 };
+
+/* Is it one: made and not destroyed, awake or asleep? */
+static inline bool sol_comm_alive(sol_comm_t comm)
+{
+    uint64_t magic = atomic_load(&comm->magic);
+    return magic == SOL_COMM_MAGIC || magic == SOL_COMM_ASLEEP;
+}
 
 /*
  * Record an error of this communicator. sol_comm_fail also makes it unusable (the first one wins;

@@ -16,7 +16,15 @@ typedef struct dev_job {
     sol_dev_config_t config;
     sol_dev_comm_t dev;
     sol_dev_comm_t *result;
+    struct sol_dev_record *record;
 } dev_job_t;
+
+/* What sol_comm_wake has to make anew. */
+struct sol_dev_record {
+    sol_dev_config_t config;
+    void *allocation;
+    struct sol_dev_record *next;
+};
 
 /* Ranks must ask for the same: a sum of the config's bytes stands for it. */
 static uint64_t fingerprint(const sol_dev_config_t *config)
@@ -66,6 +74,47 @@ static sol_status_t fill(sol_comm_t comm, const sol_dev_config_t *config,
     return status;
 }
 
+static void keep_record(sol_comm_t comm, dev_job_t *make)
+{
+    struct sol_dev_record *record = make->record;
+    record->config = make->config;
+    record->allocation = make->dev.allocation;
+    record->next = comm->dev_records;
+    comm->dev_records = record;
+    make->record = NULL;
+}
+
+static void drop_record(sol_comm_t comm, const void *allocation)
+{
+    struct sol_dev_record **link = &comm->dev_records;
+    while (*link != NULL && (*link)->allocation != allocation) {
+        link = &(*link)->next;
+    }
+    struct sol_dev_record *record = *link;
+    if (record != NULL) {
+        *link = record->next;
+        sol_free(record);
+    }
+}
+
+void sol_dev_records_free(sol_comm_t comm)
+{
+    while (comm->dev_records != NULL) {
+        drop_record(comm, comm->dev_records->allocation);
+    }
+}
+
+sol_status_t sol_dev_records_refill(sol_comm_t comm)
+{
+    sol_status_t status = SOL_OK;
+    for (const struct sol_dev_record *at = comm->dev_records; at != NULL && status == SOL_OK;
+         at = at->next) {
+        struct sol_dev_layout layout = sol_dev_layout_of(&at->config, comm->nranks);
+        status = fill(comm, &at->config, &layout, at->allocation);
+    }
+    return status;
+}
+
 static sol_status_t dev_run(sol_job_t *job)
 {
     dev_job_t *make = (dev_job_t *)job;
@@ -82,6 +131,9 @@ static sol_status_t dev_run(sol_job_t *job)
         return status;
     }
     sol_status_t mine = comm->backend->mem_alloc(comm, layout.total, &memory);
+    if (mine == SOL_OK && (make->record = sol_calloc(1, sizeof(*make->record))) == NULL) {
+        mine = sol_comm_error(comm, SOL_ERR_MEMORY, "sol_dev_comm_create: no memory");
+    }
     if (mine == SOL_OK) {
         mine = fill(comm, &make->config, &layout, memory);
     }
@@ -93,9 +145,11 @@ static sol_status_t dev_run(sol_job_t *job)
     if (status == SOL_OK) {
         sol_dev_describe(&layout, &make->config, window.base, comm->rank, comm->nranks, &bound,
                          &make->dev);
+        keep_record(comm, make);
     } else if (memory != NULL) {
         comm->backend->mem_free(comm, memory);
     }
+    sol_free(make->record); /* (of one that failed) */
     return status;
 }
 
@@ -105,6 +159,7 @@ static void dev_finish(sol_job_t *job, bool commit)
     if (commit) {
         *make->result = make->dev;
     } else if (make->dev.allocation != NULL) {
+        drop_record(job->comm, make->dev.allocation);
         job->comm->backend->mem_free(job->comm, make->dev.allocation);
     }
 }
@@ -169,6 +224,7 @@ sol_status_t sol_dev_comm_destroy(sol_comm_t comm, sol_dev_comm_t *dev)
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_dev_comm_destroy: dev is %s",
                               dev == NULL ? "NULL" : "none, or was destroyed already");
     }
+    drop_record(comm, dev->allocation);
     status = comm->backend->mem_free(comm, dev->allocation);
     memset(dev, 0, sizeof(*dev));
     return status;

@@ -415,8 +415,7 @@ static int write_dump(sol_comm_t comm, int fd, const char *reason)
 static bool hold(sol_comm_t comm)
 {
     atomic_fetch_add(&comm->readers, 1); /* before the look: pairs with sol_comm_free */
-    if (atomic_load(&comm->magic) == SOL_COMM_MAGIC &&
-        comm->fork_generation == sol_fork_generation) {
+    if (sol_comm_alive(comm) && comm->fork_generation == sol_fork_generation) {
         return true;
     }
     atomic_fetch_sub(&comm->readers, 1);

@@ -55,7 +55,7 @@ sol_status_t sol_comm_valid(sol_comm_t comm, const char *who)
     if (comm == NULL) {
         return sol_thread_error(SOL_ERR_ARGUMENT, "%s: comm is NULL", who);
     }
-    if (!sol_comm_known(comm) || atomic_load(&comm->magic) != SOL_COMM_MAGIC) {
+    if (!sol_comm_known(comm) || !sol_comm_alive(comm)) {
         return sol_thread_error(SOL_ERR_ARGUMENT,
                                 "%s: comm is not a communicator: it was destroyed, or never made",
                                 who);
@@ -69,7 +69,7 @@ sol_status_t sol_comm_valid(sol_comm_t comm, const char *who)
     return SOL_OK;
 }
 
-sol_status_t sol_comm_usable(sol_comm_t comm, const char *who)
+sol_status_t sol_comm_healthy(sol_comm_t comm, const char *who)
 {
     sol_status_t status = sol_comm_valid(comm, who);
     if (status != SOL_OK) {
@@ -83,9 +83,23 @@ sol_status_t sol_comm_usable(sol_comm_t comm, const char *who)
     return SOL_OK;
 }
 
+sol_status_t sol_comm_usable(sol_comm_t comm, const char *who)
+{
+    sol_status_t status = sol_comm_healthy(comm, who);
+    if (status != SOL_OK) {
+        return status;
+    }
+    if (atomic_load(&comm->magic) == SOL_COMM_ASLEEP) {
+        return sol_comm_error(comm, SOL_ERR_STATE,
+                              "%s: the communicator is asleep: call sol_comm_wake on all ranks",
+                              who);
+    }
+    return SOL_OK;
+}
+
 const char *sol_last_error(sol_comm_t comm)
 {
-    if (comm == NULL || !sol_comm_known(comm) || atomic_load(&comm->magic) != SOL_COMM_MAGIC ||
+    if (comm == NULL || !sol_comm_known(comm) || !sol_comm_alive(comm) ||
         comm->fork_generation != sol_fork_generation) {
         return sol_thread_error_text();
     }

@@ -13,9 +13,11 @@
 
 /*
  * May `comm` be used by the public function `who`? Finds NULL, destroyed and inherited handles.
- * sol_comm_usable also refuses a communicator that has failed, with the first story.
+ * sol_comm_healthy also refuses a communicator that has failed, with the first story;
+ * sol_comm_usable also one that is asleep.
  */
 sol_status_t sol_comm_valid(sol_comm_t comm, const char *who);
+sol_status_t sol_comm_healthy(sol_comm_t comm, const char *who);
 sol_status_t sol_comm_usable(sol_comm_t comm, const char *who);
 
 /* ---- making communicators */
@@ -62,6 +64,10 @@ void sol_comm_free(sol_comm_t comm);
 /* symmem.c: deregister what the caller left registered. */
 void sol_registrations_free(sol_comm_t comm);
 
+/* devcomm.c: all device communicators as they were made, after sleep; forget them all. */
+sol_status_t sol_dev_records_refill(sol_comm_t comm);
+void sol_dev_records_free(sol_comm_t comm);
+
 /* The backends of this build, in the order in which SOL_BACKEND_AUTO asks them; ends with NULL. */
 extern const sol_backend_t *const sol_backends[];
 
@@ -87,7 +93,9 @@ typedef enum {
     SOL_AGREE_MEM_ALLOC = 2,
     SOL_AGREE_DEV_COMM = 3,
     SOL_AGREE_GROW = 4,
-    SOL_AGREE_MOE = 5
+    SOL_AGREE_MOE = 5,
+    SOL_AGREE_SLEEP = 6,
+    SOL_AGREE_WAKE = 7
 } sol_agree_what;
 
 typedef struct sol_agree {

@@ -281,6 +281,7 @@ sol_status_t sol_comm_query(sol_comm_t comm, sol_comm_info_t *info)
     info->sequence = 0;
     info->shared_bytes = 0;
     info->oversubscribed = 0;
+    info->asleep = 0;
     return SOL_OK;
 }
 

@@ -147,6 +147,80 @@ static void case_registered(conf_t *conf)
         conf->device->free(buffers[i]);
 }
 
+/* ------------------------------------------------------------------- sleep and wake */
+
+static size_t held(conf_t *conf)
+{
+    sol_comm_info_t info = {.size = sizeof(info)};
+    TEAM_OK(conf->team, conf->rank, sol_comm_query(conf->comm, &info), conf->comm);
+    return info.shared_bytes;
+}
+
+static bool all_kinds(conf_t *conf, uint64_t seed)
+{
+    for (unsigned i = 0; i < 40; i++) {
+        conf_call_t call;
+        conf_random_call(conf, &call, i % 4 == 3 ? BYTES / 64 / (size_t)conf->nranks : 600);
+        call.symmetric_send = call.symmetric_recv = (i + seed) % 3 == 0;
+        if (!conf_perform(conf, &call))
+            return false;
+    }
+    return true;
+}
+
+/* Same addresses; the contents are kept or zero; results are right before and after, by every
+ * protocol; asleep there is less memory, and calls are refused. */
+static void case_sleep(conf_t *conf)
+{
+    size_t bytes = BYTES / 4;
+    unsigned char *pattern = malloc(bytes), *back = malloc(bytes);
+    void *memory = NULL;
+    if (!TEAM_CHECK(conf->team, conf->rank, pattern && back) || !conf_use_symmetric(conf, BYTES) ||
+        !TEAM_OK(conf->team, conf->rank, sol_mem_alloc(conf->comm, bytes, &memory), conf->comm))
+        goto out;
+    memset(pattern, 0x5a + conf->rank, bytes);
+    for (unsigned round = 0; round < 4; round++) {
+        sol_sleep_level_t level = round % 2 ? SOL_SLEEP_DISCARD : SOL_SLEEP_KEEP;
+        size_t awake = held(conf);
+        conf->device->upload(memory, pattern, bytes);
+        if (!all_kinds(conf, round))
+            goto out;
+        team_doing(conf->team, conf->rank, "sleep %u", round);
+        if (!TEAM_OK(conf->team, conf->rank, sol_comm_sleep(conf->comm, level), conf->comm))
+            goto out;
+        TEAM_CHECK(conf->team, conf->rank, held(conf) < awake);
+        TEAM_CHECK(conf->team, conf->rank, sol_barrier(conf->comm, conf->stream) == SOL_ERR_STATE);
+        TEAM_CHECK(conf->team, conf->rank,
+                   sol_comm_sleep(conf->comm, SOL_SLEEP_KEEP) == SOL_ERR_STATE);
+        if (!TEAM_OK(conf->team, conf->rank, sol_comm_wake(conf->comm), conf->comm))
+            goto out;
+        TEAM_CHECK(conf->team, conf->rank, held(conf) == awake);
+        TEAM_CHECK(conf->team, conf->rank, sol_comm_wake(conf->comm) == SOL_ERR_STATE);
+        conf->device->download(back, memory, bytes);
+        if (level == SOL_SLEEP_DISCARD)
+            memset(pattern, 0, bytes);
+        TEAM_CHECK(conf->team, conf->rank, memcmp(back, pattern, bytes) == 0);
+        memset(pattern, 0x33 + (int)round, bytes);
+    }
+    all_kinds(conf, 5);
+    if (conf->rank == 0) { /* freed by one rank, awake or asleep: the others' comes back */
+        TEAM_OK(conf->team, conf->rank, sol_mem_free(conf->comm, conf->symmetric[0]), conf->comm);
+        conf->symmetric[0] = NULL;
+    }
+    if (TEAM_OK(conf->team, conf->rank, sol_comm_sleep(conf->comm, SOL_SLEEP_KEEP), conf->comm)) {
+        if (conf->rank == conf->nranks - 1)
+            TEAM_OK(conf->team, conf->rank, sol_mem_free(conf->comm, memory), conf->comm);
+        TEAM_OK(conf->team, conf->rank, sol_comm_wake(conf->comm), conf->comm);
+    }
+    all_kinds(conf, 6);
+    if (conf->rank != 0)
+        TEAM_OK(conf->team, conf->rank, sol_mem_free(conf->comm, conf->symmetric[0]), conf->comm);
+    conf->symmetric[0] = conf->symmetric[1] = NULL; /* the rest is freed by destroy */
+out:
+    free(pattern);
+    free(back);
+}
+
 const conf_case_t conf_cases_memory[] = {
     {.name = "symmetric",
      .run = case_symmetric,
@@ -164,5 +238,14 @@ const conf_case_t conf_cases_memory[] = {
      .run = case_registered,
      .ranks = {N(2), N(1) | N(2) | N(5), CONF_ALL},
      .threads = {N(2), N(3), CONF_ALL}},
+    {.name = "sleep",
+     .run = case_sleep,
+     .ranks = {N(3), N(1) | N(2) | N(5), CONF_ALL},
+     .threads = {N(2), N(3), CONF_ALL}},
+    {.name = "sleep-wrap",
+     .run = case_sleep,
+     .epoch = 0xffffff80u,
+     .ranks = {N(2), N(2) | N(4), CONF_MULTI},
+     .threads = {N(2), N(3), CONF_MULTI}},
     {.name = NULL},
 };

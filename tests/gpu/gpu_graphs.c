@@ -347,6 +347,54 @@ static void two_communicators(gpu_rank_t *g)
     GPU_OK(g, cudaStreamDestroy(stream));
 }
 
+/* Graphs that were captured before a sleep are replayed after it, on symmetric memory too; asleep
+ * the GPU has more memory free. */
+static void graphs_after_a_sleep(gpu_rank_t *g)
+{
+    size_t c = 40001, n = (size_t)g->nranks, awake = 0, asleep = 0, total = 0;
+    void *memory = NULL;
+    int32_t *x = gpu_alloc(g, c * 4), *y = gpu_alloc(g, c * 4), *gathered = gpu_alloc(g, n * c * 4);
+    graph_t graph;
+    if (!CALL(g, sol_mem_alloc(g->comm, (size_t)64 << 20, &memory)))
+        return;
+    int32_t *symmetric = memory;
+    if (!begin(g, g->stream))
+        return;
+    CALL(g, sol_all_reduce(x, y, c, SOL_INT32, SOL_SUM, g->comm, g->stream));
+    CALL(g, sol_all_reduce(x, symmetric, c, SOL_INT32, SOL_SUM, g->comm, g->stream));
+    CALL(g, sol_all_gather(x, gathered, c, SOL_INT32, g->comm, g->stream));
+    CALL(g, sol_barrier(g->comm, g->stream));
+    if (!end(g, g->stream, &graph))
+        return;
+    for (unsigned round = 0; round < 6; round++) {
+        bool keep = round % 2 == 0;
+        team_doing(g->team, g->rank, "round %u", round);
+        for (unsigned i = 0; i < 20; i++)
+            GPU_OK(g, cudaGraphLaunch(graph.exec, g->stream));
+        if (!gpu_fill(g, x, c, round) || !GPU_OK(g, cudaGraphLaunch(graph.exec, g->stream)) ||
+            !gpu_expect_sum(g, y, c, round) || !gpu_expect_sum(g, symmetric, c, round) ||
+            !gpu_expect_gather(g, gathered, c, round))
+            return;
+        team_barrier(g->team);
+        GPU_OK(g, cudaMemGetInfo(&awake, &total));
+        team_barrier(g->team);
+        if (!CALL(g, sol_comm_sleep(g->comm, keep ? SOL_SLEEP_KEEP : SOL_SLEEP_DISCARD)))
+            return;
+        GPU_OK(g, cudaMemGetInfo(&asleep, &total));
+        TEAM_CHECK(g->team, g->rank, asleep >= awake + ((size_t)64 << 20));
+        team_barrier(g->team);
+        if (!CALL(g, sol_comm_wake(g->comm)))
+            return;
+        if (keep && !gpu_expect_sum(g, symmetric, c, round))
+            return;
+        CALL(g, sol_all_reduce(x, y, c, SOL_INT32, SOL_SUM, g->comm, g->stream));
+        if (!gpu_expect_sum(g, y, c, round))
+            return;
+    }
+    GPU_OK(g, cudaGraphExecDestroy(graph.exec));
+    CALL(g, sol_mem_free(g->comm, memory));
+}
+
 const gpu_case_t gpu_cases_graphs[] = {
     {.name = "first-call-in-a-capture",
      .run = first_call_in_a_capture,
@@ -406,6 +454,12 @@ const gpu_case_t gpu_cases_graphs[] = {
      .run = two_communicators,
      .least = 2,
      .most = 2,
+     .threads = true,
+     .processes = true},
+    {.name = "sleep",
+     .run = graphs_after_a_sleep,
+     .least = 1,
+     .most = 8,
      .threads = true,
      .processes = true},
     {.name = NULL},

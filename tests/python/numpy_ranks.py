@@ -223,6 +223,30 @@ def test_symmetric_memory():
     del y, part
 
 
+def test_sleep():
+    comm = COMM.split(0)
+    x, y = comm.empty((3000, 3), np.float32), comm.empty(7, "int32")
+    for level, kept in (("keep", 4), ("discard", 0), ("keep", 4)):
+        x[:], y[:] = 4, 4
+        raises(ValueError, lambda: comm.sleep("deep"), "deep")
+        comm.sleep(level)
+        assert comm.asleep
+        raises(solccl.StateError, lambda: comm.all_reduce(of(RANK)), "asleep")
+        raises(solccl.StateError, lambda: comm.empty(3), "asleep")
+        comm.wake()
+        assert not comm.asleep and (x == kept).all() and (y == kept).all()
+        raises(solccl.StateError, comm.wake, "awake")
+        x[:] = RANK + 1
+        assert (comm.all_reduce(x) == SIZE * (SIZE + 1) / 2).all()
+    comm.sleep("discard")
+    del x
+    gc.collect()  # freed asleep
+    comm.wake()
+    assert (comm.all_reduce(y) == 4 * SIZE).all() or not y.any()
+    comm.sleep()
+    comm.close()
+
+
 def test_garbage():
     """Ranks collect at different times; nobody waits."""
     begin = time.monotonic()

@@ -21,11 +21,13 @@ typedef struct fake_state {
     size_t group_calls;
     sol_call_t group[64];
     size_t v_sum; /* of the last all_to_all_v's four arrays in a group */
+    int prepared, kept, released, restored, forgotten; /* sleep's steps */
 } fake_state_t;
 
 /* Switches, set before the call that they are for. */
-static _Atomic int fake_open_fails_on = -1;  /* rank */
-static _Atomic int fake_alloc_fails_on = -1; /* rank */
+static _Atomic int fake_open_fails_on = -1;                                /* rank */
+static _Atomic int fake_alloc_fails_on = -1;                               /* rank */
+static _Atomic int fake_prepare_fails_on = -1, fake_restore_fails_on = -1; /* rank */
 static _Atomic int fake_live, fake_memory, fake_registered, fake_aborts;
 static _Thread_local uintptr_t fake_context = 70; /* the thread's "device" */
 static sol_status_t fake_run_result = SOL_OK;
@@ -127,6 +129,35 @@ static sol_status_t fake_mem_deregister(sol_comm_t comm, void *handle)
     return SOL_OK;
 }
 
+static sol_status_t fake_prepare(sol_comm_t comm, bool keep)
+{
+    fake_state_t *state = comm->state;
+    state->prepared++;
+    state->kept += keep;
+    return fake_prepare_fails_on == comm->rank
+               ? sol_comm_error(comm, SOL_ERR_MEMORY, "the fake was told to refuse")
+               : SOL_OK;
+}
+
+static sol_status_t fake_release(sol_comm_t comm)
+{
+    ((fake_state_t *)comm->state)->released++;
+    return SOL_OK;
+}
+
+static sol_status_t fake_restore(sol_comm_t comm)
+{
+    ((fake_state_t *)comm->state)->restored++;
+    return fake_restore_fails_on == comm->rank
+               ? sol_comm_error(comm, SOL_ERR_MEMORY, "the fake was told to refuse")
+               : SOL_OK;
+}
+
+static void fake_forget(sol_comm_t comm)
+{
+    ((fake_state_t *)comm->state)->forgotten++;
+}
+
 static void fake_abort(sol_comm_t comm)
 {
     (void)comm;
@@ -165,6 +196,10 @@ static const sol_backend_t fake_backend = {.size = sizeof(sol_backend_t),
                                            .mem_free = fake_mem_free,
                                            .mem_register = fake_mem_register,
                                            .mem_deregister = fake_mem_deregister,
+                                           .sleep_prepare = fake_prepare,
+                                           .sleep_release = fake_release,
+                                           .sleep_restore = fake_restore,
+                                           .sleep_forget = fake_forget,
                                            .abort = fake_abort,
                                            .explain = fake_explain};
 

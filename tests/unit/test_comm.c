@@ -349,6 +349,126 @@ static void test_registration(void **state)
     destroy_all(comms, 2);
 }
 
+/* ------------------------------------------------------------------- sleep and wake */
+
+/* On all ranks, in a group, by this one thread. */
+static sol_status_t sleep_all(sol_comm_t *comms, int n, sol_sleep_level_t level)
+{
+    sol_group_start();
+    for (int r = 0; r < n; r++) {
+        sol_comm_sleep(comms[r], level);
+    }
+    return sol_group_end();
+}
+
+static sol_status_t wake_all(sol_comm_t *comms, int n)
+{
+    sol_group_start();
+    for (int r = 0; r < n; r++) {
+        sol_comm_wake(comms[r]);
+    }
+    return sol_group_end();
+}
+
+static void check_steps(sol_comm_t comm, int prepared, int released, int restored, int forgotten)
+{
+    const fake_state_t *fake = comm->state;
+    assert_int_equal(fake->prepared, prepared);
+    assert_int_equal(fake->released, released);
+    assert_int_equal(fake->restored, restored);
+    assert_int_equal(fake->forgotten, forgotten);
+}
+
+static bool asleep(sol_comm_t comm)
+{
+    sol_comm_info_t info = {.size = sizeof(info)};
+    assert_int_equal(sol_comm_query(comm, &info), SOL_OK);
+    return info.asleep == 1;
+}
+
+#define ASLEEP(call)                                                                               \
+    do {                                                                                           \
+        assert_int_equal(call, SOL_ERR_STATE);                                                     \
+        expect_text(sol_last_error(NULL), "asleep");                                               \
+    } while (0)
+
+static void test_sleep(void **state)
+{
+    sol_comm_t comms[2] = {NULL}, part;
+    sol_registration_t registration;
+    sol_status_t error;
+    sol_redop_t op;
+    float x = 1;
+    void *memory = NULL;
+    (void)state;
+    assert_int_equal(fake_comms(comms, 2), SOL_OK);
+    REFUSED(sol_comm_sleep(comms[0], (sol_sleep_level_t)0), comms[0], "level is 0");
+    assert_int_equal(sol_comm_wake(comms[0]), SOL_ERR_STATE);
+    for (int round = 1; round <= 2; round++) {
+        assert_int_equal(sleep_all(comms, 2, round == 1 ? SOL_SLEEP_KEEP : SOL_SLEEP_DISCARD),
+                         SOL_OK);
+        check_steps(comms[1], round, round, round - 1, round - 1);
+        assert_int_equal(((fake_state_t *)comms[1]->state)->kept, 1);
+        assert_true(asleep(comms[0]) && asleep(comms[1]));
+        ASLEEP(sol_comm_sleep(comms[0], SOL_SLEEP_KEEP));
+        ASLEEP(sol_all_reduce(&x, &x, 1, SOL_FLOAT32, SOL_SUM, comms[0], NULL));
+        ASLEEP(sol_barrier(comms[0], NULL));
+        ASLEEP(sol_send(&x, 0, SOL_FLOAT32, 1, comms[0], NULL));
+        ASLEEP(sol_mem_alloc(comms[0], 8, &memory));
+        ASLEEP(sol_mem_register(comms[0], &x, 4, &registration));
+        ASLEEP(sol_comm_split(comms[0], 0, 0, &part, NULL));
+        ASLEEP(sol_redop_create_premul_sum(&op, &x, SOL_FLOAT32, SOL_HOST_IMMEDIATE, comms[0]));
+        sol_group_start();
+        ASLEEP(sol_barrier(comms[0], NULL));
+        assert_int_equal(sol_group_end(), SOL_ERR_STATE);
+        assert_int_equal(sol_comm_async_error(comms[0], &error), SOL_OK);
+        assert_int_equal(error, SOL_OK);
+        assert_int_equal(wake_all(comms, 2), SOL_OK);
+        check_steps(comms[1], round, round, round, round);
+        assert_false(asleep(comms[0]) || asleep(comms[1]));
+        assert_int_equal(sol_barrier(comms[0], NULL), SOL_OK);
+    }
+    assert_int_equal(sleep_all(comms, 2, SOL_SLEEP_DISCARD), SOL_OK);
+    destroy_all(comms, 2); /* asleep */
+}
+
+/* What fails on one rank leaves all awake, or all asleep. */
+static void test_sleep_fails(void **state)
+{
+    sol_comm_t comms[3] = {NULL};
+    (void)state;
+    assert_int_equal(fake_comms(comms, 3), SOL_OK);
+    sol_group_start();
+    for (int r = 0; r < 3; r++) {
+        sol_comm_sleep(comms[r], r == 2 ? SOL_SLEEP_KEEP : SOL_SLEEP_DISCARD);
+    }
+    assert_int_equal(sol_group_end(), SOL_ERR_MISMATCH);
+    expect_text(sol_last_error(comms[0]), "rank 2 passed level 1, rank 0 2");
+    fake_prepare_fails_on = 1;
+    assert_int_equal(sleep_all(comms, 3, SOL_SLEEP_KEEP), SOL_ERR_MEMORY);
+    fake_prepare_fails_on = -1;
+    for (int r = 0; r < 3; r++) {
+        expect_text(sol_last_error(comms[r]), "rank 1: the fake was told to refuse");
+        check_steps(comms[r], 1, 0, 0, 1);
+        assert_false(asleep(comms[r]));
+        assert_int_equal(sol_barrier(comms[r], NULL), SOL_OK);
+    }
+    assert_int_equal(sleep_all(comms, 3, SOL_SLEEP_KEEP), SOL_OK);
+    fake_restore_fails_on = 2;
+    for (int tries = 1; tries <= 2; tries++) {
+        assert_int_equal(wake_all(comms, 3), SOL_ERR_MEMORY);
+        for (int r = 0; r < 3; r++) {
+            check_steps(comms[r], 2, 1 + tries, tries, 1); /* what is saved is still there */
+            assert_true(asleep(comms[r]));
+        }
+    }
+    fake_restore_fails_on = -1;
+    assert_int_equal(wake_all(comms, 3), SOL_OK);
+    check_steps(comms[0], 2, 3, 3, 2);
+    assert_int_equal(sol_barrier(comms[0], NULL), SOL_OK);
+    destroy_all(comms, 3);
+}
+
 /* ---------------------------------------------------------------- premultiplied sums */
 
 static void test_premul(void **state)
@@ -476,6 +596,8 @@ int main(void)
                                        TEST(test_memory),
                                        TEST(test_different_setup),
                                        TEST(test_registration),
+                                       TEST(test_sleep),
+                                       TEST(test_sleep_fails),
                                        TEST(test_premul),
                                        TEST(test_fork),
                                        TEST(test_words)};

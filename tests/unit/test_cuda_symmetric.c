@@ -22,6 +22,7 @@
 #define MOST 8
 #define BYTES 300000
 #define GRANULARITY 65536
+#define RESUME_CALLS 500     /* ... and from here on while memory is resumed */
 #define MULTICAST_CALLS 1000 /* the driver's calls are numbered from here on once it is opened */
 
 /* --------------------------------------------------------------------------- the driver */
@@ -343,6 +344,10 @@ typedef struct {
     sol_unique_id_t id;
     int rank, nranks, wanted;
     bool multicast; /* open that too */
+    int sleeps;     /* suspend and resume it so often */
+    int absent;     /* a rank that closes its memory instead, or -1 */
+    sol_status_t resumed;
+    size_t woken; /* how often it was resumed */
     sol_status_t status, multicast_status;
     bool had_multicast;
     bool right; /* every rank's word was seen in its memory */
@@ -364,12 +369,56 @@ static void look_at_memory(rank_t *me, struct sol_cuda_symmetric *memory, sol_bo
     sol_boot_all_gather(boot, NULL, 0, NULL);
 }
 
+/* Suspended and resumed: every address as before, other memory behind it. */
+static void suspend_and_resume(rank_t *me, struct sol_cuda_symmetric *memory,
+                               struct sol_cuda_multicast *multicast,
+                               const struct sol_cuda_symmetric_config *with)
+{
+    struct sol_cuda_symmetric before = *memory;
+    char *switched = multicast->base;
+    bool absent = me->absent == me->rank;
+    for (int i = 0; i < me->sleeps && me->right; i++) {
+        int found = 0;
+        sol_cuda_multicast_suspend(&driver, multicast);
+        if (absent) {
+            sol_cuda_symmetric_close(&driver, memory);
+        } else {
+            me->right &= sol_cuda_symmetric_suspend(&driver, memory) == CUDA_SUCCESS;
+        }
+        sol_boot_all_gather(with->boot, NULL, 0, NULL);
+        disorder_if(fake.live != 0); /* all of it is free, everywhere */
+        if (me->rank == 0) {
+            fake.joined = 0; /* the object is gone, and who joined it */
+        }
+        sol_boot_all_gather(with->boot, NULL, 0, NULL);
+        my_calls = RESUME_CALLS;
+        me->resumed = sol_cuda_symmetric_resume(absent ? NULL : memory, with);
+        if (me->resumed != SOL_OK || absent) {
+            continue; /* it can be tried again */
+        }
+        me->woken++;
+        me->right &= memcmp(before.base, memory->base, sizeof before.base) == 0;
+        for (int r = 0; r < me->nranks && me->absent < 0; r++) {
+            found += ((int *)(void *)memory->base[r])[me->rank] != 0;
+        }
+        me->right &= found == 0;
+        if (me->absent < 0) {
+            look_at_memory(me, memory, with->boot);
+        }
+        if (me->multicast) {
+            me->right &= sol_cuda_multicast_open(multicast, with, memory, 1, look_up, me->why,
+                                                 sizeof me->why) == SOL_OK &&
+                         multicast->base == switched;
+        }
+    }
+}
+
 static void *rank_body(void *argument)
 {
     rank_t *me = argument;
     sol_boot_t *boot = NULL;
     struct sol_cuda_symmetric memory;
-    struct sol_cuda_multicast multicast;
+    struct sol_cuda_multicast multicast = {.base = NULL};
     sol_boot_config_t config = {.id = &me->id,
                                 .nranks = me->nranks,
                                 .rank = me->rank,
@@ -396,6 +445,11 @@ static void *rank_body(void *argument)
             me->multicast_status = sol_cuda_multicast_open(&multicast, &with, &memory, me->wanted,
                                                            look_up, me->why, sizeof me->why);
             me->had_multicast = multicast.base != NULL;
+        }
+        if (me->sleeps > 0) {
+            suspend_and_resume(me, &memory, &multicast, &with);
+        }
+        if (me->multicast) {
             sol_cuda_multicast_close(&driver, &multicast);
         }
         sol_cuda_symmetric_close(&driver, &memory);
@@ -416,6 +470,7 @@ static void prepare(int n)
         ranks[r].id = ranks[0].id;
         ranks[r].rank = r;
         ranks[r].nranks = n;
+        ranks[r].absent = -1;
     }
 }
 
@@ -499,6 +554,78 @@ static void a_failure_is_everybodys(void **state)
             }
         }
         assert_true(failures >= 5 + 2 * 4); /* own memory, and two peers' */
+    }
+}
+
+static void sleepers(int n, int sleeps)
+{
+    prepare(n);
+    for (int r = 0; r < n; r++) {
+        ranks[r].sleeps = sleeps;
+    }
+}
+
+static void memory_comes_back_where_it_was(void **state)
+{
+    (void)state;
+    for (int with_multicast = 0; with_multicast < 2; with_multicast++) {
+        for (int n = 1; n <= 4; n++) {
+            sleepers(n, 3);
+            for (int r = 0; r < n; r++) {
+                ranks[r].wanted = with_multicast;
+                ranks[r].multicast = with_multicast != 0;
+            }
+            play(n);
+            for (int r = 0; r < n; r++) {
+                assert_int_equal(ranks[r].resumed, SOL_OK);
+                assert_int_equal(ranks[r].woken, 3);
+                assert_int_equal(ranks[r].had_multicast, with_multicast);
+                assert_true(ranks[r].right);
+            }
+        }
+    }
+}
+
+/* A rank that has given its memory back takes part, and the others get theirs. */
+static void one_rank_has_closed_its_memory(void **state)
+{
+    (void)state;
+    for (int absent = 0; absent < 3; absent++) {
+        sleepers(3, 1);
+        for (int r = 0; r < 3; r++) {
+            ranks[r].absent = absent;
+        }
+        play(3);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(ranks[r].resumed, SOL_OK);
+            assert_int_equal(ranks[r].woken, r != absent);
+            assert_true(ranks[r].right);
+        }
+    }
+}
+
+/* Whatever of it fails on one rank: all are told, all are suspended still, and can try again. */
+static void resuming_fails_half_way(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 3; victim++) {
+        int failures = 0;
+        for (int call = 0; call < 100; call++) {
+            sleepers(3, 1);
+            fake.fail_rank = victim;
+            fake.fail_call = RESUME_CALLS + call;
+            play(3);
+            if (ranks[0].resumed == SOL_OK) {
+                break;
+            }
+            failures++;
+            for (int r = 0; r < 3; r++) {
+                assert_int_equal(ranks[r].resumed, ranks[0].resumed);
+                assert_int_equal(ranks[r].woken, 0);
+                assert_non_null(strstr(ranks[r].text, "planted"));
+            }
+        }
+        assert_true(failures >= 4 + 2 * 3); /* own memory, and two peers'; no address is made */
     }
 }
 
@@ -627,6 +754,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_sees_every_memory, fresh),
         cmocka_unit_test_setup(a_failure_is_everybodys, fresh),
+        cmocka_unit_test_setup(memory_comes_back_where_it_was, fresh),
+        cmocka_unit_test_setup(one_rank_has_closed_its_memory, fresh),
+        cmocka_unit_test_setup(resuming_fails_half_way, fresh),
         cmocka_unit_test_setup(handles_are_chosen, fresh),
         cmocka_unit_test_setup(multicast_is_off_by_default, fresh),
         cmocka_unit_test_setup(multicast_is_asked_for, fresh),

@@ -58,7 +58,7 @@ void sol_cuda_query(sol_comm_t comm, sol_comm_info_t *info)
 {
     const struct sol_cuda *state = sol_cuda_of(comm);
     info->device = state->device;
-    info->shared_bytes = state->staging.bytes + state->region_bytes;
+    info->shared_bytes = state->asleep ? 0 : state->staging.bytes + state->region_bytes;
     info->oversubscribed = 0;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Zero own part. A failure here is this rank's alone; core collects the outcomes. */
-static sol_status_t zero(sol_comm_t comm, const struct sol_cuda_symmetric *memory)
+sol_status_t sol_cuda_mem_zero(sol_comm_t comm, const struct sol_cuda_symmetric *memory)
 {
     cudaStream_t stream = NULL;
     cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -36,7 +36,7 @@ static sol_status_t allocate(sol_comm_t comm, struct sol_cuda *state,
     if (status != SOL_OK) {
         return status;
     }
-    status = zero(comm, &region->memory);
+    status = sol_cuda_mem_zero(comm, &region->memory);
     if (status != SOL_OK) {
         sol_cuda_symmetric_close(state->cu, &region->memory);
     }
@@ -52,6 +52,7 @@ sol_status_t sol_cuda_mem_alloc(sol_comm_t comm, size_t bytes, void **memory)
                               "sol_mem_alloc: the GPUs cannot reach each other's memory: %s",
                               state->fallback);
     }
+    uint64_t id = ++state->region_ids; /* on every rank, whatever the outcome */
     struct sol_cuda_region *region = sol_calloc(1, sizeof *region);
     if (region == NULL) {
         sol_comm_error(comm, SOL_ERR_MEMORY, "sol_mem_alloc: no memory");
@@ -67,6 +68,7 @@ sol_status_t sol_cuda_mem_alloc(sol_comm_t comm, size_t bytes, void **memory)
         sol_free(region);
         return sol_comm_error(comm, status, "sol_mem_alloc: %s", sol_thread_error_text());
     }
+    region->id = id;
     region->next = state->regions;
     state->regions = region;
     state->region_bytes += region->memory.bytes;
@@ -92,6 +94,7 @@ sol_status_t sol_cuda_mem_free(sol_comm_t comm, void *memory)
     *link = region->next;
     state->region_bytes -= region->memory.bytes;
     sol_cuda_symmetric_close(state->cu, &region->memory);
+    sol_free(region->saved);
     sol_free(region);
     return SOL_OK;
 }

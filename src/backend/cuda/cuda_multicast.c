@@ -147,11 +147,15 @@ static void bind(struct opening *o)
     const struct sol_cuda_symmetric_config *config = o->config;
     const struct sol_cuda_driver *cu = config->cu;
     struct sol_cuda_multicast *m = o->multicast;
-    CUdeviceptr address = 0;
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)m->kept;
     CUmemAccessDesc access;
+    if (m->kept != NULL && m->kept_bytes != m->bytes) {
+        snprintf(o->mine.why, sizeof o->mine.why, "it has another size than before");
+        return;
+    }
     CUresult error = m->calls.bind(m->object, 0, o->memory->handle[config->rank], 0, m->bytes, 0);
     m->bound = error == CUDA_SUCCESS;
-    if (error == CUDA_SUCCESS) {
+    if (error == CUDA_SUCCESS && m->kept == NULL) {
         error = cu->mem_reserve(&address, m->bytes, 0, 0, 0);
     }
     if (error != CUDA_SUCCESS) {
@@ -171,7 +175,9 @@ static void bind(struct opening *o)
         }
         cu->mem_unmap(address, m->bytes);
     }
-    cu->mem_address_free(address, m->bytes);
+    if (m->kept == NULL) {
+        cu->mem_address_free(address, m->bytes);
+    }
     note(o, "mapping the multicast object", error);
 }
 
@@ -205,7 +211,11 @@ sol_status_t sol_cuda_multicast_open(
 {
     struct opening o;
     bool go_on = false;
+    char *kept = multicast->kept;
+    size_t kept_bytes = multicast->kept_bytes;
     memset(multicast, 0, sizeof *multicast);
+    multicast->kept = kept;
+    multicast->kept_bytes = kept_bytes;
     memset(&o, 0, sizeof o);
     multicast->device = config->device;
     o.multicast = multicast;
@@ -223,24 +233,39 @@ sol_status_t sol_cuda_multicast_open(
     }
     sol_status_t status = open_steps(&o, &go_on);
     if (status != SOL_OK || !go_on) {
-        sol_cuda_multicast_close(config->cu, multicast);
+        if (kept != NULL) {
+            sol_cuda_multicast_suspend(config->cu, multicast);
+        } else {
+            sol_cuda_multicast_close(config->cu, multicast);
+        }
     }
     return status;
 }
 
-void sol_cuda_multicast_close(const struct sol_cuda_driver *cu,
-                              struct sol_cuda_multicast *multicast)
+void sol_cuda_multicast_suspend(const struct sol_cuda_driver *cu,
+                                struct sol_cuda_multicast *multicast)
 {
+    struct sol_cuda_multicast kept = {.kept = multicast->kept, .kept_bytes = multicast->kept_bytes};
     if (multicast->base != NULL) {
-        CUdeviceptr address = (CUdeviceptr)(uintptr_t)multicast->base;
-        cu->mem_unmap(address, multicast->bytes);
-        cu->mem_address_free(address, multicast->bytes);
+        cu->mem_unmap((CUdeviceptr)(uintptr_t)multicast->base, multicast->bytes);
+        kept.kept = multicast->base;
+        kept.kept_bytes = multicast->bytes;
     }
     if (multicast->bound) {
         multicast->calls.unbind(multicast->object, multicast->device, 0, multicast->bytes);
     }
     if (multicast->object != 0) {
         cu->mem_release(multicast->object);
+    }
+    *multicast = kept;
+}
+
+void sol_cuda_multicast_close(const struct sol_cuda_driver *cu,
+                              struct sol_cuda_multicast *multicast)
+{
+    sol_cuda_multicast_suspend(cu, multicast);
+    if (multicast->kept != NULL) {
+        cu->mem_address_free((CUdeviceptr)(uintptr_t)multicast->kept, multicast->kept_bytes);
     }
     memset(multicast, 0, sizeof *multicast);
 }

@@ -38,6 +38,8 @@ bool sol_cuda_multicast_calls(struct sol_cuda_multicast_calls *calls, char *why,
 struct sol_cuda_multicast {
     char *base; /* stands for every rank's memory; NULL: no multicast */
     size_t bytes;
+    char *kept; /* the address that `base` had, and has to have again; of kept_bytes */
+    size_t kept_bytes;
     CUmemGenericAllocationHandle object;
     bool bound;
     CUdevice device;
@@ -49,9 +51,11 @@ sol_status_t sol_cuda_multicast_wanted(int *wanted, char *why, size_t why_bytes)
 
 /*
  * Collective over config->boot, after sol_cuda_symmetric_open of `memory` with the same config.
+ * `multicast`: zeroed, or suspended.
  * `wanted`: of this rank. `look_up` finds the functions (sol_cuda_multicast_calls, or a test's).
  * All ranks come to the same end: multicast->base set on all, or on none and `why` says why (empty
- * where no rank wanted it). Fails only if the boot does, or where the ranks' wishes differ.
+ * where no rank wanted it). One that was suspended comes back at its address. Fails only if the
+ * boot does, or where the ranks' wishes differ.
  */
 sol_status_t sol_cuda_multicast_open(struct sol_cuda_multicast *multicast,
                                      const struct sol_cuda_symmetric_config *config,
@@ -59,6 +63,10 @@ sol_status_t sol_cuda_multicast_open(struct sol_cuda_multicast *multicast,
                                      bool (*look_up)(struct sol_cuda_multicast_calls *, char *,
                                                      size_t),
                                      char *why, size_t why_bytes);
+/* Sleep: the object goes, the address stays, for the next open. Local; before the memory is
+ * suspended. Fine where there is none. */
+void sol_cuda_multicast_suspend(const struct sol_cuda_driver *cu,
+                                struct sol_cuda_multicast *multicast);
 /* Local; before the memory is closed. Fine on zeroed or half-open ones. */
 void sol_cuda_multicast_close(const struct sol_cuda_driver *cu,
                               struct sol_cuda_multicast *multicast);

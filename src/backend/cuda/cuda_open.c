@@ -286,7 +286,7 @@ static sol_status_t open_staging(sol_comm_t comm, struct sol_cuda *state, uint64
 }
 
 /* Only where SOLCCL_CUDA_MULTICAST asks for it, and then on all ranks or on none. */
-static sol_status_t open_multicast(sol_comm_t comm, struct sol_cuda *state)
+sol_status_t sol_cuda_open_multicast(sol_comm_t comm, struct sol_cuda *state)
 {
     char why[160];
     struct sol_cuda_symmetric_config config = {.cu = state->cu,
@@ -315,7 +315,7 @@ static sol_status_t open_multicast(sol_comm_t comm, struct sol_cuda *state)
     return SOL_OK;
 }
 
-static sol_status_t start_kernels(sol_comm_t comm, struct sol_cuda *state, cudaStream_t stream)
+sol_status_t sol_cuda_start(sol_comm_t comm, struct sol_cuda *state, cudaStream_t stream)
 {
     cudaError_t error = sol_gpu_preload();
     error = error != cudaSuccess ? error : sol_gpu_norm_preload();
@@ -347,10 +347,10 @@ static sol_status_t open_p2p(sol_comm_t comm, struct sol_cuda *state, uint64_t s
         return sol_boot_break(comm->boot, cuda_failed("making a stream", error));
     }
     status = sol_cuda_probe_paths(comm, state, stream);
-    status = status == SOL_OK ? open_multicast(comm, state) : status;
+    status = status == SOL_OK ? sol_cuda_open_multicast(comm, state) : status;
     if (status == SOL_OK) {
         /* a failure from here on is no UNSUPPORTED: core breaks the boot for the others */
-        status = start_kernels(comm, state, stream);
+        status = sol_cuda_start(comm, state, stream);
         state->p2p = status == SOL_OK;
     }
     cudaStreamDestroy(stream);
@@ -418,7 +418,7 @@ static sol_status_t open_parts(sol_comm_t comm, struct sol_cuda *state)
 /* --------------------------------------------------------------------- open and close */
 
 /* Wait for this rank's own work, as long as a kernel may take at most. */
-static bool device_is_done(sol_comm_t comm, const struct sol_cuda *state)
+bool sol_cuda_device_is_done(sol_comm_t comm, const struct sol_cuda *state)
 {
     uint64_t end = sol_now_ns() + comm->timeout_ns + 2000000000u;
     cudaError_t error = cudaEventQuery(state->order.last);
@@ -433,7 +433,7 @@ static bool device_is_done(sol_comm_t comm, const struct sol_cuda *state)
 static void free_parts(sol_comm_t comm, struct sol_cuda *state)
 {
     sol_cuda_nccl_close(state->nccl, atomic_load(&comm->failed) == 0);
-    if (state->order.last != NULL && !device_is_done(comm, state)) {
+    if (state->order.last != NULL && !sol_cuda_device_is_done(comm, state)) {
         /* a running kernel still uses all of it: losing memory is better than a fault */
         sol_log(SOL_LOG_ERROR, "%s: the GPU is still busy at destroy; its memory is not freed",
                 comm->name);

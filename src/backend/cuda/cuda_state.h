@@ -19,7 +19,9 @@
 
 /* A memory of sol_mem_alloc. */
 struct sol_cuda_region {
+    uint64_t id; /* from 1, equal on all ranks, larger than those before */
     struct sol_cuda_symmetric memory;
+    void *saved; /* its contents while it sleeps; NULL: they are not kept */
     struct sol_cuda_region *next;
 };
 
@@ -54,8 +56,10 @@ struct sol_cuda {
     int want_multicast; /* SOLCCL_CUDA_MULTICAST; equal on all ranks */
     struct sol_cuda_multicast multicast;
     struct sol_gpu_state *device_state;
-    struct sol_cuda_region *regions;
+    struct sol_cuda_region *regions; /* newest first */
+    uint64_t region_ids;             /* given so far */
     size_t region_bytes;
+    bool asleep;
 };
 
 static inline struct sol_cuda *sol_cuda_of(sol_comm_t comm)
@@ -92,6 +96,13 @@ void sol_cuda_close(sol_comm_t comm);
  */
 sol_status_t sol_cuda_wait_stream(cudaStream_t stream, uint64_t timeout_ns, const char *what);
 
+/* The kernels loaded, protocol state and own staging at their start, `order` primed; waited for. */
+sol_status_t sol_cuda_start(sol_comm_t comm, struct sol_cuda *state, cudaStream_t stream);
+/* Multicast as the ranks want it: at open, and again at wake. Collective. */
+sol_status_t sol_cuda_open_multicast(sol_comm_t comm, struct sol_cuda *state);
+/* Wait for this rank's own work, as long as a kernel may take at most. False: it goes on. */
+bool sol_cuda_device_is_done(sol_comm_t comm, const struct sol_cuda *state);
+
 /* cuda_probe.c: does every rank's write reach every other's staging? Collective over the boot.
  * SOL_OK on all ranks or SOL_ERR_UNSUPPORTED on all, with the pairs in the thread error. Uses the
  * first bytes of the staging; before sol_gpu_init. */
@@ -125,6 +136,15 @@ sol_status_t sol_cuda_mem_free(sol_comm_t comm, void *memory);
 sol_status_t sol_cuda_mem_register(sol_comm_t comm, void *memory, size_t bytes, void **handle);
 sol_status_t sol_cuda_mem_deregister(sol_comm_t comm, void *handle);
 void sol_cuda_mem_free_all(sol_comm_t comm);
+
+/* All zeroes into own part; waits. */
+sol_status_t sol_cuda_mem_zero(sol_comm_t comm, const struct sol_cuda_symmetric *memory);
+
+/* cuda_sleep.c */
+sol_status_t sol_cuda_sleep_prepare(sol_comm_t comm, bool keep);
+sol_status_t sol_cuda_sleep_release(sol_comm_t comm);
+sol_status_t sol_cuda_sleep_restore(sol_comm_t comm);
+void sol_cuda_sleep_forget(sol_comm_t comm);
 
 /* cuda_devcomm.c */
 sol_status_t sol_cuda_dev_window(sol_comm_t comm, const void *memory, sol_window_t *window,

@@ -13,10 +13,10 @@
 
 /* What a rank tells of a step. */
 struct outcome {
-    int32_t status; /* sol_status_t */
-    int32_t error;  /* CUresult */
-    int32_t peer;   /* whose memory it could not map; -1: its own allocation */
-    int32_t reserved;
+    int32_t status;   /* sol_status_t */
+    int32_t error;    /* CUresult */
+    int32_t peer;     /* whose memory it could not map; -1: its own allocation */
+    int32_t absent;   /* has no memory to share: closed before it was resumed */
     uint64_t address; /* in its own process */
     union {
         CUmemFabricHandle fabric;
@@ -83,17 +83,19 @@ static CUmemAllocationProp properties(const struct sol_cuda_symmetric_config *co
     return prop;
 }
 
-/* Map `handle` for our device at a new address. */
-static CUresult map_here(const struct sol_cuda_symmetric_config *config, size_t bytes,
-                         CUmemGenericAllocationHandle handle, char **base)
+/* Map memory->handle[rank] for our device: at the address it had, or at a new one. */
+static CUresult map_here(struct sol_cuda_symmetric *memory,
+                         const struct sol_cuda_symmetric_config *config, int rank)
 {
     const struct sol_cuda_driver *cu = config->cu;
-    CUdeviceptr address = 0;
-    CUresult error = cu->mem_reserve(&address, bytes, 0, 0, 0);
+    size_t bytes = memory->bytes;
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)memory->base[rank];
+    CUresult error = address != 0 ? CUDA_SUCCESS : cu->mem_reserve(&address, bytes, 0, 0, 0);
     if (error != CUDA_SUCCESS) {
         return error;
     }
-    error = cu->mem_map(address, bytes, 0, handle, 0);
+    memory->base[rank] = (char *)(uintptr_t)address; /* from here on close() frees it */
+    error = cu->mem_map(address, bytes, 0, memory->handle[rank], 0);
     if (error == CUDA_SUCCESS) {
         CUmemAccessDesc access;
         memset(&access, 0, sizeof access);
@@ -101,13 +103,11 @@ static CUresult map_here(const struct sol_cuda_symmetric_config *config, size_t 
         access.location.id = config->device;
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         error = cu->mem_set_access(address, bytes, &access, 1);
-        if (error == CUDA_SUCCESS) {
-            *base = (char *)(uintptr_t)address;
-            return CUDA_SUCCESS;
+        memory->mapped[rank] = error == CUDA_SUCCESS;
+        if (error != CUDA_SUCCESS) {
+            cu->mem_unmap(address, bytes);
         }
-        cu->mem_unmap(address, bytes);
     }
-    cu->mem_address_free(address, bytes);
     return error;
 }
 
@@ -143,7 +143,7 @@ static CUresult make_own(struct sol_cuda_symmetric *memory,
         return error;
     }
     memory->handle[config->rank] = handle; /* from here on close() frees it */
-    error = map_here(config, memory->bytes, handle, &memory->base[config->rank]);
+    error = map_here(memory, config, config->rank);
     if (error != CUDA_SUCCESS) {
         return error;
     }
@@ -177,7 +177,7 @@ static CUresult map_peer(struct sol_cuda_symmetric *memory,
         return error;
     }
     memory->handle[peer] = handle;
-    return map_here(config, memory->bytes, handle, &memory->base[peer]);
+    return map_here(memory, config, peer);
 }
 
 static sol_status_t status_of(CUresult error, int peer)
@@ -217,6 +217,7 @@ static sol_status_t agree(const struct sol_cuda_symmetric_config *config, CUresu
     return status;
 }
 
+/* `memory` NULL: this rank has none to share and wants none. */
 static sol_status_t share(struct sol_cuda_symmetric *memory,
                           const struct sol_cuda_symmetric_config *config, int *fd,
                           struct outcome *all)
@@ -224,7 +225,8 @@ static sol_status_t share(struct sol_cuda_symmetric *memory,
     struct outcome mine;
     int fds[SOL_GPU_MAX_RANKS];
     memset(&mine, 0, sizeof mine);
-    CUresult error = make_own(memory, config, fd, &mine);
+    mine.absent = memory == NULL;
+    CUresult error = memory != NULL ? make_own(memory, config, fd, &mine) : CUDA_SUCCESS;
     sol_status_t status = agree(config, error, -1, &mine, all);
     if (status != SOL_OK) {
         return status;
@@ -239,13 +241,13 @@ static sol_status_t share(struct sol_cuda_symmetric *memory,
         }
     }
     int failed = -1;
-    if (memory->ipc) {
+    if (config->handle == SOL_CUDA_HANDLE_IPC) { /* (never absent) */
         memory->page = sol_cuda_ipc_page_map(fds[0]);
         error = memory->page != NULL ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
         failed = memory->page != NULL ? -1 : config->rank;
     }
     for (int r = 0; r < config->nranks; r++) {
-        if (r != config->rank && failed < 0) {
+        if (r != config->rank && failed < 0 && memory != NULL && !all[r].absent) {
             error = map_peer(memory, config, r, fds[r], &all[r]);
             failed = error == CUDA_SUCCESS ? -1 : r;
         }
@@ -284,6 +286,40 @@ sol_status_t sol_cuda_symmetric_open(struct sol_cuda_symmetric *memory,
     return status;
 }
 
+sol_status_t sol_cuda_symmetric_resume(struct sol_cuda_symmetric *memory,
+                                       const struct sol_cuda_symmetric_config *config)
+{
+    struct outcome all[SOL_GPU_MAX_RANKS];
+    int fd = -1;
+    sol_status_t status = share(memory, config, &fd, all);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (status != SOL_OK && memory != NULL) {
+        (void)sol_cuda_symmetric_suspend(config->cu, memory);
+    }
+    return status;
+}
+
+CUresult sol_cuda_symmetric_suspend(const struct sol_cuda_driver *cu,
+                                    struct sol_cuda_symmetric *memory)
+{
+    CUresult first = CUDA_SUCCESS;
+    for (int r = 0; r < memory->nranks; r++) {
+        CUresult unmapped = CUDA_SUCCESS, released = CUDA_SUCCESS;
+        if (memory->mapped[r]) {
+            unmapped = cu->mem_unmap((CUdeviceptr)(uintptr_t)memory->base[r], memory->bytes);
+            memory->mapped[r] = false;
+        }
+        if (memory->handle[r] != 0) {
+            released = cu->mem_release(memory->handle[r]);
+            memory->handle[r] = 0;
+        }
+        first = first != CUDA_SUCCESS ? first : unmapped != CUDA_SUCCESS ? unmapped : released;
+    }
+    return first;
+}
+
 static void close_plain(struct sol_cuda_symmetric *memory)
 {
     for (int r = 0; r < memory->nranks; r++) {
@@ -303,16 +339,11 @@ void sol_cuda_symmetric_close(const struct sol_cuda_driver *cu, struct sol_cuda_
         close_plain(memory);
         return;
     }
+    (void)sol_cuda_symmetric_suspend(cu, memory);
     for (int r = 0; r < memory->nranks; r++) {
         if (memory->base[r] != NULL) {
-            CUdeviceptr address = (CUdeviceptr)(uintptr_t)memory->base[r];
-            cu->mem_unmap(address, memory->bytes);
-            cu->mem_address_free(address, memory->bytes);
+            cu->mem_address_free((CUdeviceptr)(uintptr_t)memory->base[r], memory->bytes);
             memory->base[r] = NULL;
-        }
-        if (memory->handle[r] != 0) {
-            cu->mem_release(memory->handle[r]);
-            memory->handle[r] = 0;
         }
     }
 }

@@ -39,7 +39,8 @@ enum sol_cuda_handle sol_cuda_handle_of(const struct sol_cuda_driver *cu, CUdevi
 struct sol_cuda_symmetric {
     size_t bytes; /* as mapped: rounded up to the granularity */
     int nranks, rank;
-    char *base[SOL_GPU_MAX_RANKS]; /* where rank r's memory is mapped here; NULL: it is not */
+    char *base[SOL_GPU_MAX_RANKS];  /* where rank r's memory is mapped here; NULL: nowhere */
+    bool mapped[SOL_GPU_MAX_RANKS]; /* false with a base: an address without memory, asleep */
     CUmemGenericAllocationHandle handle[SOL_GPU_MAX_RANKS];
     bool ipc;                       /* base[] are of cuda_ipc.h; `handle` is not used */
     bool opened[SOL_GPU_MAX_RANKS]; /* of these, handles of another process */
@@ -63,6 +64,20 @@ struct sol_cuda_symmetric_config {
  */
 sol_status_t sol_cuda_symmetric_open(struct sol_cuda_symmetric *memory,
                                      const struct sol_cuda_symmetric_config *config);
+/*
+ * Sleep: physical memory goes, own and others', addresses stay. Local. No kernel may use it until
+ * it is resumed on all ranks. Not for IPC. The first error of the driver, all the same all is
+ * tried.
+ */
+CUresult sol_cuda_symmetric_suspend(const struct sol_cuda_driver *cu,
+                                    struct sol_cuda_symmetric *memory);
+/*
+ * New memory at the old addresses. Collective and with errors as sol_cuda_symmetric_open; after a
+ * failure it is suspended as before. `memory` NULL: this rank has closed its own meanwhile and only
+ * takes part; the others then map nothing of its.
+ */
+sol_status_t sol_cuda_symmetric_resume(struct sol_cuda_symmetric *memory,
+                                       const struct sol_cuda_symmetric_config *config);
 /* Unmap and release. Local. Fine on zeroed or half-open memory. No kernel may still use it. */
 void sol_cuda_symmetric_close(const struct sol_cuda_driver *cu, struct sol_cuda_symmetric *memory);
 

@@ -14,6 +14,7 @@
  *     shm_stream    transfers between pairs, progressed together (large, groups)
  *     shm_tune      how large data is made readable: learned while running
  *     shm_window    symmetric memory; where a buffer can be read directly
+ *     shm_sleep    the memory of an idle communicator given back, and taken again
  *     shm_backend   the table
  *
  * A rank's segment, mapped by all ranks:
@@ -118,6 +119,7 @@ struct sol_shm_segment {
     unsigned char token[16];
     int users;
     bool created; /* by a rank of this process, not mapped from another's descriptor */
+    bool fixed;   /* of a file system: its memory was allocated whole and is not given back */
     sol_shm_segment_t *next;
 };
 
@@ -205,6 +207,9 @@ typedef struct sol_shm {
     unsigned char *scratch; /* one area of scratch_bytes for each rank */
     size_t scratch_bytes;
     sol_shm_segment_t *segment;
+    size_t messages; /* offset in it, and in every peer's: what is behind control */
+    size_t incoming; /* bytes from there that peers write; staging is behind */
+    bool asleep, windows_kept;
     sol_shm_window_t *windows;
     size_t window_count;
     uint32_t window_ids; /* given so far */
@@ -228,6 +233,8 @@ sol_status_t sol_shm_segment_attach(int fd, size_t bytes, const unsigned char to
 /* Give its physical memory back although others still map it; they never read it again. */
 void sol_shm_segment_discard(sol_shm_segment_t *segment);
 void sol_shm_segment_release(sol_shm_segment_t *segment);
+/* Its memory from `offset` on goes and is zero when it is touched again. Made by this rank. */
+void sol_shm_segment_empty(sol_shm_segment_t *segment, size_t offset);
 
 /* ----------------------------------------------------------------------------- shm_open */
 
@@ -235,6 +242,13 @@ sol_status_t sol_shm_open(sol_comm_t comm);
 void sol_shm_close(sol_comm_t comm);
 /* Does process_vm_readv exist and is it allowed on this process itself? */
 bool sol_shm_vm_read_allowed(void);
+
+/* ---------------------------------------------------------------------------- shm_sleep */
+
+sol_status_t sol_shm_sleep_prepare(sol_comm_t comm, bool keep);
+sol_status_t sol_shm_sleep_release(sol_comm_t comm);
+sol_status_t sol_shm_sleep_restore(sol_comm_t comm);
+void sol_shm_sleep_forget(sol_comm_t comm);
 
 /* ----------------------------------------------------------------------------- shm_wait */
 

@@ -140,7 +140,8 @@ static void shm_query(sol_comm_t comm, sol_comm_info_t *info)
 {
     const sol_shm_t *s = comm->state;
     info->device = -1;
-    info->shared_bytes = s->segment->bytes + atomic_load(&s->window_bytes);
+    info->shared_bytes = s->asleep && !s->segment->fixed ? s->messages : s->segment->bytes;
+    info->shared_bytes += s->asleep && !s->windows_kept ? 0 : atomic_load(&s->window_bytes);
     info->oversubscribed = s->oversubscribed;
 }
 
@@ -165,6 +166,10 @@ const sol_backend_t sol_backend_shm = {
     .mem_free = sol_shm_mem_free,
     .mem_register = shm_mem_register,
     .mem_deregister = shm_mem_deregister,
+    .sleep_prepare = sol_shm_sleep_prepare,
+    .sleep_release = sol_shm_sleep_release,
+    .sleep_restore = sol_shm_sleep_restore,
+    .sleep_forget = sol_shm_sleep_forget,
     .abort = shm_abort,
     .poll_error = shm_poll_error,
     .explain = sol_shm_explain,

@@ -177,6 +177,8 @@ static sol_status_t make_segment(sol_shm_t *s, const caps_t *caps, const layout_
     if (status != SOL_OK) {
         return status;
     }
+    s->messages = layout->pipes;
+    s->incoming = layout->staging - layout->pipes;
     volatile unsigned char *page = s->segment->base;
     for (size_t at = 0; at < layout->staging; at += PAGE) {
         page[at] = 0;

@@ -53,7 +53,7 @@ static bool random_bytes(void *bytes, size_t count)
 
 /* The unnamed object itself. The fallback is allocated at once: /dev/shm may be smaller than what
  * it promises, and a fault later would be a signal. */
-static int make_object(size_t bytes, const unsigned char token[16])
+static int make_object(size_t bytes, const unsigned char token[16], bool *fixed)
 {
     int fd = memfd_create("solccl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0) {
@@ -74,6 +74,7 @@ static int make_object(size_t bytes, const unsigned char token[16])
         return -1;
     }
     shm_unlink(name);
+    *fixed = true;
     int error = ftruncate(fd, (off_t)bytes) == 0 ? posix_fallocate(fd, 0, (off_t)bytes) : errno;
     if (error != 0) {
         close(fd);
@@ -113,7 +114,7 @@ sol_status_t sol_shm_segment_create(size_t bytes, sol_shm_segment_t **segment, i
     }
     made->bytes = bytes;
     made->created = true;
-    *fd = make_object(bytes, made->token);
+    *fd = make_object(bytes, made->token, &made->fixed);
     if (*fd >= 0) {
         made->base = map_object(*fd, bytes);
     }
@@ -190,6 +191,14 @@ sol_status_t sol_shm_segment_attach(int fd, size_t bytes, const unsigned char to
 void sol_shm_segment_discard(sol_shm_segment_t *segment)
 {
     madvise(segment->base, segment->bytes, MADV_REMOVE);
+}
+
+void sol_shm_segment_empty(sol_shm_segment_t *segment, size_t offset)
+{
+    /* what was allocated whole might be refused later, by a signal: it is only cleared */
+    if (segment->fixed || madvise(segment->base + offset, segment->bytes - offset, MADV_REMOVE)) {
+        memset(segment->base + offset, 0, segment->bytes - offset);
+    }
 }
 
 void sol_shm_segment_release(sol_shm_segment_t *segment)
