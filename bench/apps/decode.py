@@ -11,9 +11,16 @@ way to communicate, in turns, and the tokens must be equal:
     fused     solccl's all_reduce + residual + norm as one operator
     local     no communication at all: what is left if it took no time (its tokens mean nothing)
 
-On CPU ranks (--device cpu) `gloo` takes nccl's place and steps run eagerly.
+On CPU ranks (--device cpu) `gloo` takes nccl's place and steps run eagerly; `mpi` is the MPI that
+mpi4py was built for, if mpirun has started this.
 
     torchrun --nproc-per-node 2 bench/apps/decode.py --model 70b --batch 1,8,64 --ways nccl,solccl
+    mpirun -n 2 python3 bench/apps/decode.py --device cpu --model 1b --ways gloo,mpi,solccl
+
+--trace looks for the first place where two ways differ in a bit, in place of timing them: it keeps
+what goes into and comes out of every reduction. A difference between what went in says that the
+model's own kernels differ (--no-compile leaves torch.compile out of it); one between what came out
+of equal inputs is the library's.
 
 Writes one JSON line per way, batch and context to stdout on rank 0.
 """
@@ -21,7 +28,6 @@ Writes one JSON line per way, batch and context to stdout on rank 0.
 import argparse
 import datetime
 import json
-import os
 import statistics
 import sys
 import time
@@ -29,15 +35,16 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from ways import Local, launched, make_ways, quantile, start, versions
 
 #         hidden heads kv  dim  inner  layers vocab
 SHAPES = {
     "tiny": (256, 8, 4, 32, 704, 4, 1024),
+    "small": (576, 12, 4, 48, 1536, 30, 49152),
     "1b": (2048, 32, 8, 64, 8192, 16, 128256),
     "8b": (4096, 32, 8, 128, 14336, 32, 128256),
     "70b": (8192, 64, 8, 128, 28672, 80, 128256),
 }
-EPS = 1e-5
 ROPE_BASE = 500000.0
 
 
@@ -56,14 +63,6 @@ class Shape:
         self.inner, self.vocab = inner // ranks, vocab // ranks
 
 
-def add_norm(x, residual, weight):
-    """residual + x, and its root-mean-square norm, computed in fp32."""
-    residual = residual + x
-    wide = residual.float()
-    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)
-    return wide.to(x.dtype) * weight, residual
-
-
 def gate(both):
     """The gated activation of a feed-forward layer."""
     left, right = both.chunk(2, -1)
@@ -76,65 +75,22 @@ def rotate(x, cos, sin):
     return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
 
 
-# ------------------------------------------------------------------ ways to communicate
+class Traced:
+    """A way, and what its reductions of one step were given and gave."""
 
-
-class Local:
-    """No communication: the step without it."""
-
-    name = "local"
-    norm = staticmethod(add_norm)
-
-    def all_reduce(self, x):
-        return x
-
-    def all_gather(self, x):
-        return x.unsqueeze(0)
+    def __init__(self, way):
+        self.way, self.name, self.kept = way, way.name, []
+        self.norm, self.all_gather = way.norm, way.all_gather
 
     def reduce_add_norm(self, x, residual, weight):
-        return self.norm(self.all_reduce(x), residual, weight)
+        given = (x.clone(), residual.clone())
+        gave = self.way.reduce_add_norm(x, residual, weight)
+        self.kept.append(given + tuple(t.clone() for t in gave))
+        return gave
 
-
-class Torch(Local):
-    """torch.distributed with the process group's own library."""
-
-    def __init__(self, name, ranks):
-        self.name, self.ranks = name, ranks
-
-    def all_reduce(self, x):
-        dist.all_reduce(x)
-        return x
-
-    def all_gather(self, x):
-        out = x.new_empty((self.ranks * x.shape[0],) + x.shape[1:])
-        dist.all_gather_into_tensor(out, x)
-        return out.view((self.ranks,) + x.shape)
-
-
-class Solccl(Local):
-    """solccl's operators, unfused."""
-
-    name = "solccl"
-
-    def __init__(self, comm):
-        import solccl.torch as ops
-
-        self.ops, self.comm = ops, comm
-
-    def all_reduce(self, x):
-        return self.ops.all_reduce(x, self.comm)
-
-    def all_gather(self, x):
-        return self.ops.all_gather(x, self.comm).view((-1,) + x.shape)
-
-
-class Fused(Solccl):
-    """all_reduce + residual + norm in one kernel."""
-
-    name = "fused"
-
-    def reduce_add_norm(self, x, residual, weight):
-        return self.ops.all_reduce_rms_norm(x, residual, weight, EPS, self.comm)
+    def take(self):
+        """What was kept, on the host. A graph's tensors stay the same from replay to replay."""
+        return [[t.cpu() for t in call] for call in self.kept]
 
 
 # ------------------------------------------------------------------------------- model
@@ -237,6 +193,8 @@ class Run:
                 for _ in range(3):
                     model.step(way)
             torch.cuda.synchronize()
+            if isinstance(way, Traced):
+                way.kept.clear()
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph), torch.no_grad():
                 model.step(way)
@@ -244,9 +202,18 @@ class Run:
     def once(self):
         if self.graph:
             self.graph.replay()
-        else:
-            with torch.no_grad():
-                self.model.step(self.way)
+            return
+        if isinstance(self.way, Traced):
+            self.way.kept.clear()
+        with torch.no_grad():
+            self.model.step(self.way)
+
+    def trace(self, count):
+        """What each reduction of `count` steps after a fresh start was given and gave."""
+        self.traces = []
+        for _ in range(count):
+            self.once()
+            self.traces.append(self.way.take())
 
     def generate(self, count):
         """The tokens of `count` steps after a fresh start, to compare."""
@@ -272,31 +239,9 @@ class Run:
         self.times += slowest.tolist()
 
 
-def quantile(values, q):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(q * len(values)))]
-
-
-def versions():
-    found = {"torch": torch.__version__}
-    if torch.cuda.is_available():
-        found["cuda"] = torch.version.cuda
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    try:
-        import solccl
-
-        found["solccl"] = solccl.__version__
-    except ImportError:
-        pass
-    return found
-
-
 def row(run, runs, shape, batch, options, first):
     local = next((r for r in runs if r.way.name == "local"), None)
-    command = "torchrun --nproc-per-node %d decode.py %s" % (
-        dist.get_world_size(),
-        " ".join(sys.argv[1:]),
-    )
+    command = launched("decode.py", sys.argv[1:])
     result = {
         "run": options.run,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -308,7 +253,7 @@ def row(run, runs, shape, batch, options, first):
         "processes": dist.get_world_size(),
         "op": "app-decode",
         "dtype": options.dtype,
-        "bytes": batch * shape.hidden * 2,
+        "bytes": batch * shape.hidden * getattr(torch, options.dtype).itemsize,
         "mode": "graph" if run.graph else "eager",
         "us_min": round(min(run.times), 2),
         "us_p50": round(statistics.median(run.times), 2),
@@ -330,10 +275,54 @@ def row(run, runs, shape, batch, options, first):
     print(json.dumps(result), flush=True)
 
 
+TRACED = ("input", "residual before", "norm's output", "residual after")
+
+
+def first_difference(one, two):
+    """Where two runs' traces differ first, in words."""
+    for step, (mine, theirs) in enumerate(zip(one, two)):
+        for call, (a, b) in enumerate(zip(mine, theirs)):
+            for what, x, y in zip(TRACED, a, b):
+                if not torch.equal(x.view(torch.uint8), y.view(torch.uint8)):
+                    where = (x != y).flatten().nonzero().flatten()
+                    most = (x.float() - y.float()).abs().max().item()
+                    return (
+                        f"step {step}, layer {call // 2}, {('attention', 'feed-forward')[call % 2]}: "
+                        f"{what} differs in {len(where)} of {x.numel()} elements from "
+                        f"{where[:1].tolist()} on, by {most:g} at most"
+                    )
+    return "no difference"
+
+
+def compare_traces(runs, options):
+    """Every way against the first, and every rank's outputs against rank 0's."""
+    for run in runs[1:]:
+        found = [None] * dist.get_world_size()
+        dist.all_gather_object(found, first_difference(runs[0].traces, run.traces), group=HOST)
+        if dist.get_rank() == 0:
+            for rank, text in enumerate(found):
+                print(f"{run.way.name} against {runs[0].way.name}, rank {rank}: {text}", flush=True)
+    for run in runs:
+        outputs = [[call[2:] for call in step] for step in run.traces]
+        every = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+        dist.gather_object(outputs, every, dst=0, group=HOST)
+        if dist.get_rank() == 0:
+            same = all(
+                torch.equal(x, y)
+                for other in every[1:]
+                for mine, theirs in zip(every[0], other)
+                for a, b in zip(mine, theirs)
+                for x, y in zip(a, b)
+            )
+            print(f"{run.way.name}: ranks {'agree' if same else 'DIFFER'}", flush=True)
+
+
 def measure(options, shape, model, ways, batch):
     cuda = options.device == "cuda"
     runs = []
     for way in ways:
+        if options.trace:
+            way = Traced(way)
         model.caches(batch, options.context)
         runs.append(Run(way, model, cuda))
         # the same caches for the next way: a graph keeps the memory that it was captured with
@@ -341,7 +330,13 @@ def measure(options, shape, model, ways, batch):
         model.cache.normal_(0, 1, generator=seeded(options, model))
         model.position.zero_()
         model.token.copy_(torch.arange(batch, device=model.device))
-        runs[-1].generate(options.compare)
+        if options.trace:
+            runs[-1].trace(options.compare)
+        else:
+            runs[-1].generate(options.compare)
+    if options.trace:
+        compare_traces(runs, options)
+        return
     for turn in range(options.rounds):
         for i in range(len(runs)):
             run = runs[(turn + i) % len(runs)]
@@ -359,25 +354,6 @@ def seeded(options, model):
     return make
 
 
-def make_ways(options, ranks):
-    ways = []
-    comm = None
-    for name in options.ways.split(","):
-        if name in ("nccl", "gloo"):
-            ways.append(Torch(name, ranks))
-        elif name == "local":
-            ways.append(Local())
-        elif name in ("solccl", "fused"):
-            if comm is None:
-                import solccl
-
-                comm = solccl.Communicator.from_env(backend=options.device)
-            ways.append((Solccl if name == "solccl" else Fused)(comm))
-        else:
-            raise SystemExit(f"--ways: {name} is not one of nccl, gloo, solccl, fused, local")
-    return ways
-
-
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=SHAPES, default="8b")
@@ -392,6 +368,8 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compare", type=int, default=16, help="tokens compared a sequence")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--trace", action="store_true", help="find the first difference; no timing")
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     return parser.parse_args()
 
 
@@ -401,25 +379,21 @@ HOST = None
 def main():
     global HOST
     options = arguments()
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     cuda = options.device == "cuda"
-    if cuda:
-        torch.cuda.set_device(local_rank)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-    HOST = dist.new_group(backend="gloo")
+    device, HOST = start(options.device)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     options.run = datetime.datetime.now(datetime.timezone.utc).strftime("decode-%Y%m%dT%H%M%S")
     options.device_name = f"{ranks} x {torch.cuda.get_device_name()}" if cuda else "CPU"
-    device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
-    if cuda:  # one kernel each, as engines have them
-        Local.norm = staticmethod(torch.compile(add_norm, dynamic=False))
+    compiled = cuda and not options.no_compile
+    if compiled:  # one kernel each, as engines have them
+        Local.norm = staticmethod(torch.compile(Local.norm, dynamic=False))
     shape = Shape(options.model, options.layers, ranks)
     with torch.no_grad():
         model = Decoder(shape, rank, device, getattr(torch, options.dtype), options.seed)
-        if cuda:
+        if compiled:
             model.gate = torch.compile(gate, dynamic=False)
             model.rotate = torch.compile(rotate, dynamic=False)
-        ways = make_ways(options, ranks)
+        ways = make_ways(options.ways, options.device, ranks)
         for batch in map(int, options.batch.split(",")):
             measure(options, shape, model, ways, batch)
     dist.destroy_process_group()

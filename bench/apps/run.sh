@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# bench/apps/run.sh [PROGRAM...]: build the whole programs (cg, cholesky) and run each on all GPUs of
-# this machine, over NCCL and over solccl in turns. The rows replace the program's old ones in
-# bench/results/h200x2-apps.jsonl.
+# bench/apps/run.sh [PROGRAM...]: whole programs, over solccl and over its peers in turns. The rows
+# replace the program's old ones in bench/results.
+#
+#   cg, cholesky             on all GPUs, against NCCL; into h200x2-apps.jsonl
+#   decode-cpu, context-cpu  on CPU ranks, against Gloo and Open MPI; into cpu-apps.jsonl. They need a
+#                            Python with torch and mpi4py: PYTHON=...
 #
 # Environment: SOLCCL_BUILD (build/apps), SOLCCL_RESULTS (bench/results), SOLCCL_CUDA_ARCHS (90),
 # SOLCCL_APPS_RANKS (2), SOLCCL_APPS_ROUNDS (3).
@@ -12,31 +15,50 @@ cd "$(dirname "$0")/../.."
 
 build=${SOLCCL_BUILD:-build/apps}
 results=${SOLCCL_RESULTS:-bench/results}
-rows=$results/h200x2-apps.jsonl
 ranks=${SOLCCL_APPS_RANKS:-2}
+python=${PYTHON:-python3}
 programs=("$@")
 [ ${#programs[@]} -gt 0 ] || programs=(cg cholesky)
 
 # A GPU's NVLink multicast may be shared with others: neither library uses it here.
 export NCCL_NVLS_ENABLE=0
 
-cmake -S . -B "$build" -G Ninja -DSOLCCL_CUDA=on -DSOLCCL_APPS=on \
-    -DSOLCCL_CUDA_ARCHS="${SOLCCL_CUDA_ARCHS:-90}" >/dev/null
-for program in "${programs[@]}"; do
-    cmake --build "$build" --target "solccl_app_$program" solccl_command
-done
+# keep FILE OP: what comes from stdin replaces the rows of OP in FILE.
+keep() {
+    local new
+    new=$(grep '^{') || { echo "$2: no rows" >&2 && return 1; }
+    [ ! -f "$1" ] || new=$(grep -v "\"op\": \"$2\"" "$1" || true)${new:+$'\n'$new}
+    printf '%s\n' "$new" | sed '/^$/d' >"$1"
+    grep "\"op\": \"$2\"" "$1"
+}
+
+on_gpus() { # on_gpus PROGRAM
+    cmake -S . -B "$build" -G Ninja -DSOLCCL_CUDA=on -DSOLCCL_APPS=on \
+        -DSOLCCL_CUDA_ARCHS="${SOLCCL_CUDA_ARCHS:-90}" >/dev/null
+    cmake --build "$build" --target "solccl_app_$1" solccl_command >&2
+    timeout 300 "$build/bin/solccl" run -n "$ranks" "$build/bin/app-$1" "${SOLCCL_APPS_ROUNDS:-3}" |
+        keep "$results/h200x2-apps.jsonl" "app-$1"
+}
+
+# One core a rank, for each way: threads of a rank's own would only take them from each other.
+on_cpus() { # on_cpus OP ARGUMENT...
+    local op=$1 as_root=()
+    shift
+    cmake -S . -B "$build-cpu" -G Ninja -DSOLCCL_CUDA=off -DCMAKE_BUILD_TYPE=Release >/dev/null
+    cmake --build "$build-cpu" --target solccl >&2
+    [ "$(id -u)" != 0 ] || as_root=(--allow-run-as-root)
+    for batch in 1 8; do
+        OMP_NUM_THREADS=1 PYTHONPATH=$PWD/python SOLCCL_LIBRARY=$PWD/$build-cpu/libsolccl.so \
+            timeout 300 mpirun "${as_root[@]}" --bind-to none -n "$ranks" \
+            "$python" "bench/apps/$op.py" --device cpu --dtype float32 --batch $batch "$@"
+    done | keep "$results/cpu-apps.jsonl" "app-$op"
+}
 
 mkdir -p "$results"
 for program in "${programs[@]}"; do
-    new=$results/unfinished-$program
-    timeout 300 "$build/bin/solccl" run -n "$ranks" "$build/bin/app-$program" \
-        "${SOLCCL_APPS_ROUNDS:-3}" | grep '^{' >"$new"
-    if [ -f "$rows" ]; then
-        grep -v "\"op\": \"app-$program\"" "$rows" >"$rows.kept" || true
-        cat "$rows.kept" "$new" >"$rows"
-        rm "$rows.kept" "$new"
-    else
-        mv "$new" "$rows"
-    fi
-    grep "\"op\": \"app-$program\"" "$rows"
+    case $program in
+    decode-cpu) on_cpus decode --model small --context 256 --ways gloo,mpi,solccl,fused,local ;;
+    context-cpu) on_cpus context --model small --context 4096 --ways gloo,mpi,solccl,local ;;
+    *) on_gpus "$program" ;;
+    esac
 done
