@@ -48,6 +48,9 @@ struct dump {
     uint64_t waiting_for;
     int64_t waiting_ns;
     int64_t waits[SOL_MAX_RANKS], waited_ns[SOL_MAX_RANKS];
+    struct {
+        int64_t samples, last, late_ns, most_ns;
+    } skew[SOL_MAX_RANKS];
     struct op *ops;
     size_t nops;
     struct op peers[SOL_MAX_RANKS]; /* func NULL: not known */
@@ -135,6 +138,16 @@ static void read_others(const json_value_t *root, struct dump *dump)
         dump->peer_known[rank] = true;
         if (json_get(value, "last"))
             read_op(json_get(value, "last"), &dump->peers[rank]);
+    }
+    array = json_get(root, "skew");
+    for (value = array ? array->first : NULL; value; value = value->next) {
+        rank = rank_of(value, dump->nranks);
+        if (rank < 0)
+            continue;
+        dump->skew[rank].samples = json_int(value, "samples", 0);
+        dump->skew[rank].last = json_int(value, "last", 0);
+        dump->skew[rank].late_ns = json_int(value, "late_ns", 0);
+        dump->skew[rank].most_ns = json_int(value, "most_ns", 0);
     }
     array = json_get(root, "waiting_for");
     for (value = array ? array->first : NULL; value; value = value->next) {
@@ -559,6 +572,35 @@ static void print_stragglers(const struct group *group)
                (double)most * 1e-6);
 }
 
+/* How late each rank comes, after the first: any rank's dump tells it of all, so the one that knows
+ * of the most arrivals is taken. */
+static void print_skew(const struct group *group)
+{
+    const struct dump *best = NULL;
+    int64_t late = 0;
+    int r, worst = -1;
+
+    for (r = 0; r < group->nranks; r++)
+        if (group->of[r] && (!best || group->of[r]->skew[0].samples > best->skew[0].samples))
+            best = group->of[r];
+    if (!best || best->skew[0].samples <= 0)
+        return;
+    printf("  arrivals at the last %lld collectives that were clocked, after the first rank's:\n"
+           "  rank    late on average         at most  came last\n",
+           (long long)best->skew[0].samples);
+    for (r = 0; r < group->nranks; r++) {
+        printf("  %4d %15.3f us %12.3f us %9.0f%%\n", r, (double)best->skew[r].late_ns * 1e-3,
+               (double)best->skew[r].most_ns * 1e-3,
+               100.0 * (double)best->skew[r].last / (double)best->skew[0].samples);
+        if (best->skew[r].late_ns > late) {
+            late = best->skew[r].late_ns;
+            worst = r;
+        }
+    }
+    if (worst >= 0)
+        printf("  LATE: rank %d, by %.3f us on average\n", worst, (double)late * 1e-3);
+}
+
 static int report(const struct dumps *dumps, const struct dump *sample)
 {
     struct group group;
@@ -577,6 +619,7 @@ static int report(const struct dumps *dumps, const struct dump *sample)
     found += print_differences(&group);
     found += print_chains(&group);
     print_stragglers(&group);
+    print_skew(&group);
     if (!found)
         printf("  nothing is wrong: all ranks are at the same call\n");
     printf("\n");

@@ -50,6 +50,13 @@ typedef struct sol_whereabouts {
     bool finished;       /* false on GPU ranks: enqueued is all that a host sees */
 } sol_whereabouts_t;
 
+/* How late a rank came to those of the last collectives that were clocked on all ranks: after the
+ * rank that came first. */
+typedef struct sol_skew {
+    uint64_t samples, last;          /* clocked; and of those, how often it came last */
+    uint64_t late_ticks, most_ticks; /* sol_ticks: the sum, the greatest */
+} sol_skew_t;
+
 typedef struct sol_backend {
     size_t size; /* sizeof(sol_backend_t) of the backend */
     const char *name;
@@ -146,6 +153,8 @@ typedef struct sol_backend {
     /* For dumps; in signal handlers too: only reads memory. The last call that `rank` has made, as
      * far as it is visible here; false: not known. NULL: never known. */
     bool (*whereabouts)(sol_comm_t comm, int rank, sol_whereabouts_t *at);
+    /* The same of how late `rank` comes. NULL, or false: it is not clocked. */
+    bool (*skew)(sol_comm_t comm, int rank, sol_skew_t *skew);
 } sol_backend_t;
 
 extern const sol_backend_t sol_backend_shm;

@@ -354,6 +354,31 @@ static void put_peers(writer_t *w, sol_comm_t comm)
     put(w, "]");
 }
 
+/* Of every rank, as it shows here: how long after the first it came, on average and at most. */
+static void put_skew(writer_t *w, sol_comm_t comm)
+{
+    sol_skew_t skew;
+    scale_t scale = scale_of(comm->flight);
+    bool first = true;
+    key(w, "skew");
+    put(w, "[");
+    for (int r = 0; r < comm->nranks && comm->backend->skew != NULL; r++) {
+        if (!comm->backend->skew(comm, r, &skew)) {
+            continue;
+        }
+        double mean = (double)skew.late_ticks / (double)skew.samples;
+        put(w, first ? "\n  {\"rank\": " : ",\n  {\"rank\": ");
+        put_number(w, (uint64_t)r);
+        put_member(w, "samples", skew.samples);
+        put_member(w, "last", skew.last);
+        put_member(w, "late_ns", (uint64_t)(mean * scale.ns_per_tick));
+        put_member(w, "most_ns", (uint64_t)((double)skew.most_ticks * scale.ns_per_tick));
+        put(w, "}");
+        first = false;
+    }
+    put(w, "]");
+}
+
 /* ------------------------------------------------------------------ one communicator */
 
 static void put_version(writer_t *w)
@@ -405,6 +430,7 @@ static int write_dump(sol_comm_t comm, int fd, const char *reason)
     put_waiting(&w, comm->flight);
     put_waited(&w, comm);
     put_peers(&w, comm);
+    put_skew(&w, comm);
     put_ops(&w, comm, sequence);
     put(&w, "}\n");
     flush(&w);

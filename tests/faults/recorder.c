@@ -101,6 +101,44 @@ static void on_demand(team_t *team, int rank, void *arg)
                  SOL_ERR_ARGUMENT, NULL, "comm");
 }
 
+static long late_ns(team_t *team, int rank, const char *text, int of)
+{
+    char word[64];
+    snprintf(word, sizeof(word), "{\"rank\": %d, \"samples\": ", of);
+    const char *skew = text ? strstr(text, "\"skew\": [") : NULL;
+    const char *at = skew ? strstr(skew, word) : NULL;
+    const char *late = at ? strstr(at, "\"late_ns\": ") : NULL;
+    if (!late) {
+        team_fail(team, rank, "the dump does not tell how late rank %d came", of);
+        return 0;
+    }
+    TEAM_CHECK(team, rank, atol(at + strlen(word)) == 10);
+    return atol(late + strlen("\"late_ns\": "));
+}
+
+/* Rank 1 comes 20 ms late to each collective that is clocked: every rank's dump says so of it. */
+static void who_is_late(team_t *team, int rank, void *arg)
+{
+    sol_comm_t comm;
+    int32_t x = 1, y;
+    (void)arg;
+    if (!fault_comm(team, rank, 10000, &comm))
+        return;
+    for (int i = 0; i < 160; i++) { /* one in 16 is clocked */
+        if (rank == 1 && i % 16 == 15)
+            team_sleep_us(20000);
+        TEAM_OK(team, rank, sol_all_reduce(&x, &y, 1, SOL_INT32, SOL_SUM, comm, NULL), comm);
+    }
+    char *text = dump_of(team, rank, comm);
+    long late = late_ns(team, rank, text, 1);
+    TEAM_CHECK(team, rank, late > 10000000);
+    for (int r = 0; r < team->nranks; r++)
+        if (r != 1 && late_ns(team, rank, text, r) >= late)
+            team_fail(team, rank, "rank %d is said to be later than rank 1", r);
+    free(text);
+    TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
+}
+
 /* The only file in `directory`, as text; it has to be its owner's alone. */
 static char *only_file(team_t *team, int rank, const char *directory)
 {
@@ -236,6 +274,8 @@ static void bad_settings(team_t *team, int rank, void *arg)
 const fault_case_t fault_recorder[] = {
     {.name = "recorder, on demand", .run = on_demand, .nranks = 3},
     {.name = "recorder, on demand, threads", .run = on_demand, .nranks = 2, .threads = true},
+    {.name = "recorder, who is late", .run = who_is_late, .nranks = 3},
+    {.name = "recorder, who is late, threads", .run = who_is_late, .nranks = 2, .threads = true},
     {.name = "recorder, on error", .run = on_error, .nranks = 3},
     {.name = "recorder, on a signal", .run = on_signal, .nranks = 2},
     {.name = "recorder, bad settings", .run = bad_settings, .nranks = 1},

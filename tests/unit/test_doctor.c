@@ -195,6 +195,28 @@ static void doctor_behind(void **state)
     assert_null(strstr(out, "DIFFER"));
 }
 
+/* The dump that knows of more arrivals counts; a strange rank in it does not. */
+static void doctor_skew(void **state)
+{
+    static const char *const dumps[] = {
+        HEAD("0", "9", "0") "\"skew\": [{\"rank\": 0, \"samples\": 2, \"last\": 2, \"late_ns\": "
+                            "77777, \"most_ns\": 99999}], \"operations\": []}",
+        HEAD("1", "9", "0") "\"skew\": [{\"rank\": 0, \"samples\": 8, \"last\": 2, \"late_ns\": "
+                            "1250, \"most_ns\": 3000}, {\"rank\": 1, \"samples\": 8, \"last\": 6, "
+                            "\"late_ns\": 250500, \"most_ns\": 1000000}, {\"rank\": 2, "
+                            "\"samples\": 8, \"last\": 0, \"late_ns\": 0, \"most_ns\": 0}, "
+                            "{\"rank\": 3, \"samples\": 8, \"late_ns\": 9000000}], "
+                            "\"operations\": []}",
+        HEAD("2", "9", "0") "\"skew\": [], \"operations\": []}", NULL};
+    char out[4096];
+    (void)state;
+    assert_int_equal(doctor(dumps, out, sizeof(out)), 0);
+    says(out, "arrivals at the last 8 collectives");
+    says(out, "     0           1.250 us        3.000 us        25%");
+    says(out, "     1         250.500 us     1000.000 us        75%");
+    says(out, "LATE: rank 1, by 250.500 us on average");
+}
+
 static void doctor_circle(void **state)
 {
     static const char *const dumps[] = {
@@ -234,9 +256,13 @@ static void doctor_healthy_and_unreadable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_values),   cmocka_unit_test(json_broken),
-        cmocka_unit_test(doctor_differ), cmocka_unit_test(doctor_behind),
-        cmocka_unit_test(doctor_circle), cmocka_unit_test(doctor_healthy_and_unreadable),
+        cmocka_unit_test(json_values),
+        cmocka_unit_test(json_broken),
+        cmocka_unit_test(doctor_differ),
+        cmocka_unit_test(doctor_behind),
+        cmocka_unit_test(doctor_skew),
+        cmocka_unit_test(doctor_circle),
+        cmocka_unit_test(doctor_healthy_and_unreadable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

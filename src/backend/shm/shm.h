@@ -44,7 +44,9 @@
 #define SOL_SHM_APART 128
 
 #define SOL_SHM_MAGIC 0x736f6c73686d3031ull
-#define SOL_SHM_CALLS 16 /* calls of the past that a rank shows to others */
+#define SOL_SHM_CALLS 16        /* calls of the past that a rank shows to others */
+#define SOL_SHM_ARRIVALS 256    /* and its last arrivals, ... */
+#define SOL_SHM_ARRIVAL_EACH 16 /* ... of one collective in so many */
 
 /* ------------------------------------------------------------------- in shared memory */
 
@@ -57,6 +59,12 @@ typedef struct sol_shm_note {
     _Atomic uint64_t what; /* func, dtype, op, premul, root; see sol_shm_note_call */
     _Atomic uint32_t sig;
 } sol_shm_note_t;
+
+/* When the rank came to one of its collectives: of one in SOL_SHM_ARRIVAL_EACH. */
+typedef struct sol_shm_arrival {
+    _Atomic uint64_t collective; /* 0 while the other is written */
+    _Atomic uint64_t ticks;      /* sol_ticks: alike on all CPUs of the host */
+} sol_shm_arrival_t;
 
 /* What a rank tells one peer, as a reader of what that peer sends. */
 typedef struct sol_shm_ack {
@@ -104,6 +112,8 @@ typedef struct sol_shm_control {
     sol_shm_note_t notes[SOL_SHM_CALLS];             /* call i at i % SOL_SHM_CALLS */
     _Atomic uint64_t pairs_index;                    /* the call whose counts follow; 0: none */
     _Atomic uint64_t pair_counts[SOL_MAX_RANKS];     /* all_to_all_v: elements sent to each rank */
+
+    alignas(SOL_SHM_APART) sol_shm_arrival_t arrivals[SOL_SHM_ARRIVALS];
 
     sol_shm_ack_t acks[SOL_MAX_RANKS];
     alignas(SOL_SHM_APART) sol_shm_learned_t learned[SOL_FUNC_COUNT][SOL_SHM_TUNE_SIZES];
@@ -400,6 +410,8 @@ sol_status_t sol_shm_fail_aborted(sol_shm_t *s);
 sol_status_t sol_shm_compare_calls(sol_shm_t *s, int rank);
 /* For dumps: the last call of `rank`; only reads memory. */
 bool sol_shm_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at);
+/* For dumps: when `rank` came to the last collectives; only reads memory. */
+bool sol_shm_skew(sol_comm_t comm, int rank, sol_skew_t *skew);
 /* Put this rank's story where the others read it and end their waits. Any thread. */
 void sol_shm_tell(sol_shm_t *s, sol_status_t status, const char *text);
 

@@ -177,4 +177,5 @@ const sol_backend_t sol_backend_shm = {
     .query = shm_query,
     .gone = sol_shm_gone,
     .whereabouts = sol_shm_whereabouts,
+    .skew = sol_shm_skew,
 };

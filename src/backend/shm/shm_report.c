@@ -71,10 +71,25 @@ uint32_t sol_shm_pair_signature(const sol_call_t *call, size_t count)
 
 /* ------------------------------------------------------------------------ showing a call */
 
+/* A clock costs as much as the rest of a small call: one in 16 pays it. All ranks number their
+ * collectives alike, so theirs are the same ones. */
+static void note_arrival(sol_shm_t *s, uint64_t collective)
+{
+    sol_shm_arrival_t *at =
+        &s->control->arrivals[collective / SOL_SHM_ARRIVAL_EACH % SOL_SHM_ARRIVALS];
+    atomic_store_explicit(&at->collective, 0, memory_order_relaxed);
+    /* release on both: who sees new ticks sees 0 or the new number; pairs with read_arrival */
+    atomic_store_explicit(&at->ticks, sol_ticks(), memory_order_release);
+    atomic_store_explicit(&at->collective, collective, memory_order_release);
+}
+
 void sol_shm_note_call(sol_shm_t *s, const sol_call_t *call, uint32_t sig)
 {
     uint64_t index = ++s->calls;
     uint64_t collective = is_pair(call->func) ? 0 : ++s->collectives;
+    if (SOL_UNLIKELY(collective % SOL_SHM_ARRIVAL_EACH == 0 && collective != 0)) {
+        note_arrival(s, collective);
+    }
     sol_shm_note_t *note = &s->control->notes[index % SOL_SHM_CALLS];
     s->call = call;
     s->sig = sig;
@@ -166,6 +181,42 @@ bool sol_shm_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at)
     at->collective = shown.collective;
     at->finished = finished >= started;
     return true;
+}
+
+/* Entry `i` of `rank`, if it is about `collective`; 0 stands for any, and is filled in. */
+static bool read_arrival(const sol_shm_t *s, int rank, unsigned i, uint64_t *collective,
+                         uint64_t *ticks)
+{
+    const sol_shm_arrival_t *at = &s->peers[rank].control->arrivals[i];
+    uint64_t number = atomic_load_explicit(&at->collective, memory_order_acquire);
+    *ticks = atomic_load_explicit(&at->ticks, memory_order_acquire);
+    bool wanted = number != 0 && (*collective == 0 || *collective == number);
+    *collective = number;
+    return wanted && atomic_load_explicit(&at->collective, memory_order_acquire) == number;
+}
+
+/* No array of all ranks': a signal handler may have a small stack. */
+bool sol_shm_skew(sol_comm_t comm, int rank, sol_skew_t *skew)
+{
+    const sol_shm_t *s = comm->state;
+    *skew = (sol_skew_t){0};
+    for (unsigned i = 0; i < SOL_SHM_ARRIVALS; i++) {
+        uint64_t collective = 0, ticks, own = 0, first = UINT64_MAX, last = 0;
+        bool all = true;
+        for (int r = 0; r < s->nranks && all; r++) {
+            all = read_arrival(s, r, i, &collective, &ticks);
+            first = ticks < first ? ticks : first;
+            last = ticks > last ? ticks : last;
+            own = r == rank ? ticks : own;
+        }
+        if (all) {
+            skew->samples++;
+            skew->last += own == last && last != first;
+            skew->late_ticks += own - first;
+            skew->most_ticks = own - first > skew->most_ticks ? own - first : skew->most_ticks;
+        }
+    }
+    return skew->samples > 0 && s->nranks > 1;
 }
 
 /* ------------------------------------------------------------------------------- failing */
