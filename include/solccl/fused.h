@@ -102,6 +102,57 @@ typedef struct sol_norm_args {
 SOL_API sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm,
                                          void *stream);
 
+/** Most entries of a token's result. */
+#define SOL_VOCAB_MAX_K 128
+
+/**
+ * What sol_vocab_topk works on. Initialise it with SOL_VOCAB_ARGS_INIT. On GPU ranks all memory is
+ * the GPU's. Fields are only ever added at the end.
+ */
+typedef struct sol_vocab_args {
+    size_t size; /**< sizeof(sol_vocab_args_t) of the caller */
+    size_t tokens;
+    size_t columns;     /**< of this rank's shard of the vocabulary; 0 is legal */
+    size_t pitch;       /**< elements from a row to the next; 0: columns */
+    uint64_t first;     /**< index in the vocabulary of this shard's column 0; with `columns` added
+                             at most 2^32 - 1 */
+    sol_dtype_t dtype;  /**< of logits: FLOAT32, FLOAT16 or BFLOAT16 */
+    unsigned k;         /**< 0 to SOL_VOCAB_MAX_K */
+    const void *logits; /**< `tokens` rows of `columns` elements, `pitch` apart */
+    float *values;      /**< written: tokens rows of k; NULL: not wanted */
+    int64_t *indices;   /**< written: tokens rows of k; NULL: not wanted */
+    float *log_sum_exp; /**< written: tokens; NULL, on all ranks: not wanted */
+} sol_vocab_args_t;
+
+#define SOL_VOCAB_ARGS_INIT                                                                        \
+    {                                                                                              \
+        sizeof(sol_vocab_args_t), 0, 0, 0, 0, SOL_BFLOAT16, 0, NULL, NULL, NULL, NULL              \
+    }
+
+/**
+ * The k largest logits of each token, with their indices, and the log of the sum of all logits'
+ * exponentials, where each rank holds some columns of the vocabulary: what sampling the next token
+ * needs of it. k = 1 is argmax. One small collective: each rank sends its own k pairs (and one sum)
+ * a token, in place of its logits.
+ *
+ * values: as fp32, descending. Equal values: ascending index. NaN counts as larger than every
+ * number and all NaNs as equal; it is returned as the canonical NaN. -0 counts as, and is returned
+ * as, +0. Where all shards together have fewer than k columns, the rest is -infinity with index -1.
+ *
+ * log_sum_exp: NaN if a logit is; +infinity if one is; -infinity if none is larger. Otherwise
+ * within 1e-6 * (1 + |result|) of the exact one. It depends on the logits and on how the vocabulary
+ * is divided, and on nothing else: not on the batch, the launch or the kind of ranks
+ * (docs/fused.md).
+ *
+ * All results have the same bits on all ranks. Collective over `comm`: all ranks pass equal tokens
+ * and k, and log_sum_exp or none. Their shards may be of any sizes and types, in any order, but
+ * must not overlap (that is not checked). tokens 0 takes part in ordering and moves nothing.
+ * Stream-ordered and legal in a capture on GPU ranks, blocking on CPU ranks; not legal inside a
+ * group. Errors: as the collectives'; STATE (a group is open); UNSUPPORTED (GPU ranks without peer
+ * access).
+ */
+SOL_API sol_status_t sol_vocab_topk(const sol_vocab_args_t *args, sol_comm_t comm, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -220,17 +220,17 @@ def buffer_of(x: Any, write: bool = False) -> Buffer:
     return _of_buffer(x, write)
 
 
-def like(x: Any, shape: tuple[int, ...]) -> Any:
-    """A new array of `shape`, of the kind, type and device of `x`."""
+def like(x: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+    """A new array of `shape`, of the kind, device and (without `dtype`, a name) type of `x`."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return torch.empty(shape, dtype=x.dtype, device=x.device)
+        return torch.empty(shape, dtype=x.dtype if dtype is None else getattr(torch, dtype), device=x.device)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
-        return numpy.empty(shape, dtype=x.dtype)
+        return numpy.empty(shape, dtype=dtype or x.dtype)
     module = sys.modules.get(type(x).__module__.split(".")[0])
     if module is not None and hasattr(module, "empty"):  # CuPy and its like
-        return module.empty(shape, dtype=x.dtype)
+        return module.empty(shape, dtype=dtype or x.dtype)
     raise TypeError(f"pass `out`: solccl cannot make another {type(x).__name__}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import _arrays
 from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, stream_of
-from ._library import Config, Info, NormArgs, UniqueId, check, failure, lib, unique_id
+from ._library import Config, Info, NormArgs, UniqueId, VocabArgs, check, failure, lib, unique_id
 
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}
 OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
@@ -380,6 +380,47 @@ class Communicator:
         )
         self._done(lib.sol_all_reduce_norm(byref(args), self._h(), self._stream(stream, x)))
         return out, residual_out
+
+    def vocab_topk(
+        self, logits: Any, k: int, first: int | None = None, log_sum_exp: bool = False, stream: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """The k largest logits of each token, where each rank holds some columns of the vocabulary.
+
+        logits: this rank's columns [..., columns], float32, float16 or bfloat16; ranks may hold
+        unequal numbers. first: the index of its column 0; by default rank * columns, for equal
+        shards. Returns values [..., k] (float32, descending), indices [..., k] (int64; of equal values
+        the lowest first) and, if asked for on all ranks, the log of the sum of the exponentials of
+        all logits [...] (float32; else None), with the same bits on all ranks. k: 0 to 128.
+        """
+        send = buffer_of(logits)
+        *batch, columns = (int(n) for n in logits.shape)
+        tokens = 1
+        for n in batch:
+            tokens *= n
+        values, indices = like(logits, (*batch, k), "float32"), like(logits, (*batch, k), "int64")
+        total = like(logits, tuple(batch), "float32") if log_sum_exp else None
+        args = VocabArgs(
+            size=sizeof(VocabArgs),
+            tokens=tokens,
+            columns=columns,
+            first=self.rank * columns if first is None else first,
+            dtype=send[2],
+            k=k,
+            logits=send[0],
+            values=buffer_of(values, True)[0] if k else None,
+            indices=buffer_of(indices, True)[0] if k else None,
+            log_sum_exp=None if total is None else buffer_of(total, True)[0],
+        )
+        self._done(lib.sol_vocab_topk(byref(args), self._h(), self._stream(stream, logits)))
+        return values, indices, total
+
+    def vocab_argmax(self, logits: Any, first: int | None = None, stream: Any = None) -> Any:
+        """The index of the largest logit of each token [...], int64: the lowest of equal ones."""
+        return self.vocab_topk(logits, 1, first, stream=stream)[1][..., 0]
+
+    def vocab_log_sum_exp(self, logits: Any, first: int | None = None, stream: Any = None) -> Any:
+        """The log of the sum of the exponentials of each token's logits [...], float32."""
+        return self.vocab_topk(logits, 0, first, True, stream)[2]
 
     def all_gather(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """Every rank's `x` [...], on every rank: out [size, ...]. In place: x is out[rank]."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
 MAX_RANKS = 64
@@ -170,6 +170,24 @@ class NormArgs(Structure):
     ]
 
 
+class VocabArgs(Structure):
+    """sol_vocab_args_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokens", c_size_t),
+        ("columns", c_size_t),
+        ("pitch", c_size_t),
+        ("first", c_uint64),
+        ("dtype", c_int),
+        ("k", c_uint),
+        ("logits", c_void_p),
+        ("values", c_void_p),
+        ("indices", c_void_p),
+        ("log_sum_exp", c_void_p),
+    ]
+
+
 def _find() -> ctypes.CDLL:
     """SOLCCL_LIBRARY, else the one in this package, else the one of the system."""
     named = os.environ.get("SOLCCL_LIBRARY")
@@ -203,6 +221,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_mem_free": (c_int, [c_void_p, c_void_p]),
     "sol_all_reduce": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_all_reduce_norm": (c_int, [POINTER(NormArgs), c_void_p, c_void_p]),
+    "sol_vocab_topk": (c_int, [POINTER(VocabArgs), c_void_p, c_void_p]),
     "sol_all_gather": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
     "sol_reduce_scatter": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),

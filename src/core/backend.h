@@ -96,6 +96,9 @@ typedef struct sol_backend {
      * core puts it together from run() and plain C. */
     sol_status_t (*all_reduce_norm)(sol_comm_t comm, const sol_call_t *call,
                                     const sol_norm_args_t *args);
+    /* Likewise; `call` is the all_gather in it. */
+    sol_status_t (*vocab_topk)(sol_comm_t comm, const sol_call_t *call,
+                               const sol_vocab_args_t *args);
 
     /* solccl/moe.h, arguments checked; `call` is what texts name (an all_to_all_v without counts);
      * `halves` of experts.h. open is collective and succeeds on all ranks or on none, and sets

@@ -8,24 +8,18 @@
  */
 #include "coll/fpmode.h"
 #include "coll/norm.h"
-#include "core/flight.h"
+#include "core/fused_call.h"
 #include "core/setup.h"
-#include "core/use.h"
 
 #include <string.h>
 
 #define WHO "sol_all_reduce_norm"
 #define SCRATCH_BYTES ((size_t)256 << 10) /* of sums in fp32, or one row */
 
-static bool is_float(sol_dtype_t dtype)
-{
-    return dtype == SOL_FLOAT32 || dtype == SOL_FLOAT16 || dtype == SOL_BFLOAT16;
-}
-
 static sol_status_t refuse_types(sol_comm_t comm, const sol_norm_args_t *args)
 {
     const bool small = sol_norm_quantised(args->output_dtype);
-    if (!is_float(args->dtype)) {
+    if (!sol_fused_float(args->dtype)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
                               WHO ": dtype is %s: expected float32, float16 or bfloat16",
                               sol_dtype_name(args->dtype));
@@ -38,7 +32,7 @@ static sol_status_t refuse_types(sol_comm_t comm, const sol_norm_args_t *args)
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": quant is %d: expected 0 to 4",
                               (int)args->quant);
     }
-    if (args->quant == SOL_QUANT_NONE ? !is_float(args->output_dtype) : !small) {
+    if (args->quant == SOL_QUANT_NONE ? !sol_fused_float(args->output_dtype) : !small) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
                               WHO ": output_dtype is %s: expected %s with quant %d",
                               sol_dtype_name(args->output_dtype),
@@ -78,21 +72,14 @@ static sol_status_t refuse_buffers(sol_comm_t comm, const sol_norm_args_t *args)
 
 static sol_status_t refuse(sol_comm_t comm, const sol_norm_args_t *args, const void *stream)
 {
-    sol_status_t status = sol_comm_usable(comm, WHO);
+    sol_status_t status = sol_fused_usable(comm, WHO, stream);
     if (status != SOL_OK) {
         return status;
-    }
-    if (sol_group_depth > 0) {
-        return sol_comm_error(comm, SOL_ERR_STATE, WHO ": not legal inside a group");
     }
     if (args == NULL || args->size < sizeof(*args)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
                               WHO ": args %s: initialise it with SOL_NORM_ARGS_INIT",
                               args == NULL ? "is NULL" : "has a size that is too small");
-    }
-    if (stream != NULL && comm->blocking) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": stream is %p: expected NULL on CPU ranks", stream);
     }
     status = refuse_types(comm, args);
     return status == SOL_OK ? refuse_buffers(comm, args) : status;
@@ -128,12 +115,9 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_norm_args_t *args)
     }
     size_t rows = row < SCRATCH_BYTES ? SCRATCH_BYTES / row : 1;
     rows = rows < args->tokens ? rows : args->tokens;
-    float *scratch = sol_calloc(rows, row);
-    if (scratch == NULL) { /* the others are not to wait for this rank */
-        sol_status_t status =
-            sol_comm_fail(comm, SOL_ERR_MEMORY, WHO ": no memory for %zu bytes", rows * row);
-        comm->backend->abort(comm);
-        return status;
+    float *scratch = sol_fused_scratch(comm, WHO, rows * row);
+    if (scratch == NULL) {
+        return SOL_ERR_MEMORY;
     }
     sol_status_t status = SOL_OK;
     for (size_t t = 0; t < args->tokens && status == SOL_OK; t += rows) {
@@ -144,23 +128,9 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_norm_args_t *args)
     return status;
 }
 
-/* As submit in api.c. */
-static sol_status_t submit(sol_comm_t comm, sol_call_t *call, const sol_norm_args_t *args)
+static sol_status_t run_own(sol_comm_t comm, const sol_call_t *call, const void *args)
 {
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, WHO);
-    }
-    call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
-    sol_flight_begin(comm->flight, call, comm->blocking);
-    /* release: the record is there before the number; pairs with the acquire in dump.c */
-    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
-    sol_status_t status = comm->backend->all_reduce_norm(comm, call, args);
-    sol_flight_end(comm->flight, call->sequence, status);
-    sol_use_end();
-    if (status != SOL_OK) {
-        sol_dump_failed(comm);
-    }
-    return status;
+    return comm->backend->all_reduce_norm(comm, call, args);
 }
 
 sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm, void *stream)
@@ -181,5 +151,5 @@ sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm, v
     call.recv = args->output;
     call.reduction.op = SOL_SUM;
     call.stream = stream;
-    return submit(comm, &call, args);
+    return sol_fused_submit(comm, WHO, &call, run_own, args);
 }

@@ -192,5 +192,6 @@ int main(int argc, char **argv)
     run_table(&program, conf_cases_memory);
     run_table(&program, conf_cases_fused);
     run_table(&program, conf_cases_moe);
+    run_table(&program, conf_cases_vocab);
     return program.list ? 0 : tally_finish(&program.tally);
 }

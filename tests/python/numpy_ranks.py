@@ -85,6 +85,24 @@ def test_all_reduce_rms_norm():
     raises(solccl.ArgumentError, lambda: COMM.all_reduce_rms_norm(*[np.ones(8, "i4")] * 3), "dtype is int32")
 
 
+def test_vocab_topk():
+    columns, firsts = [5, 0, 40, 7, 1, 30, 2, 9][RANK % 8], np.cumsum([0, 5, 0, 40, 7, 1, 30, 2])
+    whole = np.random.default_rng(3).integers(-9, 9, (2, 3, 94)).astype(np.float32) / 4
+    first, size = int(firsts[RANK % 8]), int((firsts + [5, 0, 40, 7, 1, 30, 2, 9])[SIZE - 1])
+    mine, whole = whole[..., first : first + columns].copy(), whole[..., :size]
+    values, indices, total = COMM.vocab_topk(mine, 4, first, True)
+    want = np.argsort(-whole, axis=-1, kind="stable")[..., :4]
+    want_values = np.take_along_axis(whole, want, -1)
+    n = want.shape[-1]
+    assert values.dtype == np.float32 and (values[..., :n] == want_values).all()
+    assert indices.dtype == np.int64 and (indices[..., :n] == want).all() and (indices[..., n:] == -1).all()
+    exact = np.log(np.exp(whole.astype(np.float64)).sum(-1))
+    assert np.abs(total - exact).max() < 1e-5
+    assert (COMM.vocab_argmax(mine, first) == want[..., 0]).all()
+    assert (COMM.vocab_log_sum_exp(mine, first) == total).all()
+    raises(solccl.ArgumentError, lambda: COMM.vocab_topk(mine, 129), "k is 129")
+
+
 def test_copies():
     x, all_ = of(RANK), every()
     assert (COMM.all_gather(x) == all_).all()

@@ -350,6 +350,16 @@ def test_operators():
             y, after = run(part, residual, weight)
             assert y.dtype == dtype and torch.equal(after, h.to(dtype))
             assert (y.float() - want).abs().max() <= error * want.abs().max()
+
+    def sample(logits):
+        return sol.vocab_topk(logits, 3, comm, None, True)
+
+    whole = (torch.arange(2 * 16 * SIZE, device=DEVICE) * 37 % 19).reshape(2, 16 * SIZE).to(torch.bfloat16)
+    want, at = whole.float().sort(-1, descending=True, stable=True)
+    for run in (sample, torch.compile(sample, fullgraph=True, backend="aot_eager")):
+        values, indices, total = run(whole[:, 16 * RANK : 16 * RANK + 16])
+        assert torch.equal(values, want[:, :3]) and torch.equal(indices, at[:, :3])
+        assert (total - whole.float().logsumexp(-1)).abs().max() < 1e-4
     torch.library.opcheck(torch.ops.solccl.all_reduce.default, (torch.ones(2, device=DEVICE), 0, comm._index),
                           test_utils=("test_schema", "test_faketensor"))
     comm.close()

@@ -21,6 +21,7 @@ from .operators import (
     all_to_all,
     broadcast_,
     reduce_scatter,
+    vocab_topk,
 )
 from .process_group import ProcessGroup, connect, register
 
@@ -37,4 +38,5 @@ __all__ = [
     "connect",
     "reduce_scatter",
     "register",
+    "vocab_topk",
 ]

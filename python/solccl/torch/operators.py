@@ -65,6 +65,24 @@ def _all_reduce_rms_norm(
     return _of(comm).all_reduce_rms_norm(x, residual, weight.contiguous(), eps, weight_bias)
 
 
+def _vocab_topk(
+    logits: torch.Tensor, k: int, first: int, log_sum_exp: bool, comm: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    values, indices, total = _of(comm).vocab_topk(logits.contiguous(), k, first, log_sum_exp)
+    return values, indices, values.new_empty(0) if total is None else total
+
+
+def _vocab_shapes(
+    logits: torch.Tensor, k: int, first: int, log_sum_exp: bool, comm: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shape = (*logits.shape[:-1], k)
+    return (
+        logits.new_empty(shape, dtype=torch.float32),
+        logits.new_empty(shape, dtype=torch.int64),
+        logits.new_empty(logits.shape[:-1] if log_sum_exp else (0,), dtype=torch.float32),
+    )
+
+
 def _all_gather(x: torch.Tensor, size: int, comm: int) -> torch.Tensor:
     return _of(comm).all_gather(x.contiguous())
 
@@ -92,6 +110,11 @@ _define(
     " -> (Tensor, Tensor)",
     _all_reduce_rms_norm,
     lambda x, residual, weight, eps, weight_bias, comm: (_like(x), _like(x)),
+)
+_define(
+    "vocab_topk(Tensor logits, int k, int first, bool log_sum_exp, int comm) -> (Tensor, Tensor, Tensor)",
+    _vocab_topk,
+    _vocab_shapes,
 )
 _define(
     "all_gather(Tensor x, int size, int comm) -> Tensor",
@@ -143,6 +166,16 @@ def all_reduce_rms_norm(
     """The sum of all ranks' `x` [..., hidden] and `residual`, and its RMS norm, in one kernel on GPUs:
     (normed, new residual), as new tensors. See Communicator.all_reduce_rms_norm."""
     return torch.ops.solccl.all_reduce_rms_norm(x, residual, weight, eps, weight_bias, _index_of(comm))
+
+
+def vocab_topk(
+    logits: torch.Tensor, k: int, comm: Communicator, first: int | None = None, log_sum_exp: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The k largest logits of each token, of a vocabulary whose columns are divided among the ranks:
+    (values, indices, log_sum_exp), as new tensors; the last one empty if not asked for. See
+    Communicator.vocab_topk."""
+    first = comm.rank * logits.shape[-1] if first is None else first
+    return torch.ops.solccl.vocab_topk(logits, k, first, log_sum_exp, _index_of(comm))
 
 
 def all_gather(x: torch.Tensor, comm: Communicator) -> torch.Tensor:

@@ -66,6 +66,7 @@ const sol_backend_t sol_backend_cuda = {
     .run = sol_cuda_run,
     .run_group = sol_cuda_run_group,
     .all_reduce_norm = sol_cuda_all_reduce_norm,
+    .vocab_topk = sol_cuda_vocab_topk,
     .mem_alloc = sol_cuda_mem_alloc,
     .mem_free = sol_cuda_mem_free,
     .mem_register = sol_cuda_mem_register,

@@ -5,6 +5,7 @@
  */
 #include "backend/cuda/cuda_state.h"
 #include "device/kernels/norm_launch.h"
+#include "device/kernels/vocab_launch.h"
 
 struct norm_work {
     const sol_norm_args_t *args;
@@ -26,6 +27,15 @@ static int most_spread(const struct sol_cuda *state)
     return wished > 0 && wished < most ? wished : most;
 }
 
+static sol_status_t needs_peers(sol_comm_t comm, const char *who)
+{
+    const struct sol_cuda *state = sol_cuda_of(comm);
+    return state->p2p
+               ? SOL_OK
+               : sol_comm_error(comm, SOL_ERR_UNSUPPORTED,
+                                "%s: needs GPUs that reach each other: %s", who, state->fallback);
+}
+
 sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
                                       const sol_norm_args_t *args)
 {
@@ -33,10 +43,9 @@ sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
     struct norm_work work = {args, {0, 0, 0, 0, 0}};
     const void *memory[] = {args->residual, args->residual_out, args->weight,
                             args->bias,     args->scales,       args->static_scale};
-    if (!state->p2p) {
-        return sol_comm_error(comm, SOL_ERR_UNSUPPORTED,
-                              "sol_all_reduce_norm: needs GPUs that reach each other: %s",
-                              state->fallback);
+    sol_status_t status = needs_peers(comm, "sol_all_reduce_norm");
+    if (status != SOL_OK) {
+        return status;
     }
     const uint64_t row = (uint64_t)args->hidden * sol_dtype_size(args->dtype);
     if ((row + 15) / 16 * 16 > state->gpu.layout.slot_bytes) {
@@ -50,5 +59,34 @@ sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
     work.shape.spread = state->norm_spread;
     work.shape.vectors = state->norm_vectors;
     return sol_cuda_run_with(comm, call, memory, sizeof memory / sizeof memory[0], launch_norm,
+                             &work);
+}
+
+/* ---------------------------------------------------------------------------- vocabulary */
+
+struct vocab_work {
+    const sol_vocab_args_t *args;
+    struct sol_gpu_vocab_shape shape;
+};
+
+static cudaError_t launch_vocab(struct sol_cuda *state, const sol_call_t *call, const void *work)
+{
+    const struct vocab_work *w = work;
+    return sol_gpu_vocab_launch(&state->gpu, w->args, &w->shape, state->flags, call->sequence,
+                                (cudaStream_t)call->stream);
+}
+
+sol_status_t sol_cuda_vocab_topk(sol_comm_t comm, const sol_call_t *call,
+                                 const sol_vocab_args_t *args)
+{
+    const struct sol_cuda *state = sol_cuda_of(comm);
+    const void *memory[] = {args->values, args->indices, args->log_sum_exp};
+    struct vocab_work work = {args, {0, 0, 0}};
+    sol_status_t status = needs_peers(comm, "sol_vocab_topk");
+    if (status != SOL_OK) {
+        return status;
+    }
+    work.shape.most_spread = state->clusters && state->ranks_here <= 1 ? 8 : 1;
+    return sol_cuda_run_with(comm, call, memory, sizeof memory / sizeof memory[0], launch_vocab,
                              &work);
 }

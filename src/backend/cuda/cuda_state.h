@@ -129,6 +129,8 @@ sol_status_t sol_cuda_run_with(sol_comm_t comm, const sol_call_t *call, const vo
 /* cuda_fused.c */
 sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
                                       const sol_norm_args_t *args);
+sol_status_t sol_cuda_vocab_topk(sol_comm_t comm, const sol_call_t *call,
+                                 const sol_vocab_args_t *args);
 
 /* cuda_memory.c */
 sol_status_t sol_cuda_mem_alloc(sol_comm_t comm, size_t bytes, void **memory);
