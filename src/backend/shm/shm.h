@@ -14,7 +14,8 @@
  *     shm_stream    transfers between pairs, progressed together (large, groups)
  *     shm_tune      how large data is made readable: learned while running
  *     shm_window    symmetric memory; where a buffer can be read directly
- *     shm_sleep    the memory of an idle communicator given back, and taken again
+ *     shm_pages     huge pages under buffers that come again and again
+ *     shm_sleep     the memory of an idle communicator given back, and taken again
  *     shm_backend   the table
  *
  * A rank's segment, mapped by all ranks:
@@ -87,10 +88,10 @@ typedef enum {
 #define SOL_SHM_TUNE_LEAST_LOG 12        /* calls of 4 KB and more are tuned ... */
 #define SOL_SHM_TUNE_SIZES 16            /* ... by powers of two, up to 128 MB */
 
-/* The best time of each plan on this rank, for one kind and size of call; 0: none yet. [0]: as
+/* The latest time of each plan on this rank, for one kind and size of call; 0: none yet. [0]: as
  * an equal or a rooted call's other rank, [1]: as its root. */
 typedef struct sol_shm_learned {
-    _Atomic uint32_t best_ns[2][SOL_SHM_PLANS];
+    _Atomic uint32_t latest_ns[2][SOL_SHM_PLANS];
 } sol_shm_learned_t;
 
 typedef struct sol_shm_control {
@@ -186,6 +187,7 @@ typedef struct sol_shm_limits {
     size_t way;           /* how large collectives move data: 0 learned, else 1 + sol_shm_way */
     size_t round;         /* bytes of a share in one round of a shared-out reduction */
     size_t piece;         /* bytes that a direct read moves between two looks at its owner */
+    size_t vm_piece;      /* the same by process_vm_readv: a call costs 1-2 us beside its pages */
     size_t stream;        /* results beyond this pass by the cache */
 } sol_shm_limits_t;
 
@@ -193,7 +195,24 @@ typedef struct sol_shm_limits {
 typedef struct sol_shm_lesson {
     uint32_t period, at; /* calls of this period, and how many of them were made */
     uint8_t winner;
+    uint8_t tried;                   /* bit p: plan p is tried in this period */
+    uint8_t periods;                 /* from the last one that tried all */
+    uint32_t cost_ns[SOL_SHM_PLANS]; /* average over periods, on the slowest rank; 0: none yet */
 } sol_shm_lesson_t;
+
+/* Times of the plan that is being tried. */
+#define SOL_SHM_SAMPLES 3
+typedef struct sol_shm_samples {
+    unsigned count;
+    uint32_t ns[SOL_SHM_SAMPLES];
+} sol_shm_samples_t;
+
+/* 2 MB of this process's memory that large calls use (shm_pages.c). */
+#define SOL_SHM_EXTENTS 256
+typedef struct sol_shm_extent {
+    uintptr_t at;
+    uint32_t uses;
+} sol_shm_extent_t;
 
 typedef struct sol_shm {
     sol_comm_t comm;
@@ -203,6 +222,7 @@ typedef struct sol_shm {
     bool all_threads; /* all ranks are threads of one process */
     bool vm_readable; /* process_vm_readv works between all pairs, or they are one process */
     bool direct;      /* direct reads not switched off */
+    bool huge_pages;  /* may be asked for */
     sol_shm_limits_t limits;
     sol_shm_control_t *control; /* mine */
     uint64_t calls;             /* index of the current call */
@@ -228,7 +248,10 @@ typedef struct sol_shm {
     int cpus; /* in the union of all ranks' affinity masks */
     sol_shm_lesson_t lessons[SOL_FUNC_COUNT][SOL_SHM_TUNE_SIZES];
     _Atomic uint32_t *timing; /* where the time of the call under way goes, or NULL */
+    sol_shm_samples_t *timed;
     uint64_t timing_since_ns;
+    sol_shm_samples_t samples[2]; /* by role, as sol_shm_learned_t */
+    sol_shm_extent_t extents[SOL_SHM_EXTENTS];
     sol_shm_peer_t peers[SOL_MAX_RANKS];
 } sol_shm_t;
 
@@ -550,5 +573,10 @@ sol_status_t sol_shm_read_end(sol_shm_t *s, int rank);
 void sol_shm_directs_done(sol_shm_t *s, int rank);
 /* Called on failure: wait (bounded) until no thread of this process reads this rank's memory. */
 void sol_shm_readers_leave(sol_shm_t *s);
+
+/* ---------------------------------------------------------------------------- shm_pages */
+
+/* A large call is about to use its buffers. */
+void sol_shm_use_pages(sol_shm_t *s, const sol_call_t *call);
 
 #endif

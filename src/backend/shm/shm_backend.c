@@ -20,8 +20,10 @@ static sol_status_t run_protocol(sol_shm_t *s, const sol_call_t *call)
     case SOL_SHM_PACKED:
         return sol_shm_run_packed(s, call);
     case SOL_SHM_SHARED:
+        sol_shm_use_pages(s, call);
         return sol_shm_run_shared(s, call);
     default:
+        sol_shm_use_pages(s, call);
         return sol_shm_run_streams(s, call);
     }
 }

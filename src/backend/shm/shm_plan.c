@@ -23,6 +23,8 @@
  *     SOLCCL_CPU_WAY               large collectives: learn (see shm_tune.c), keep, pass, show
  *     SOLCCL_CPU_ROUND_BYTES       part of a share reduced in one round
  *     SOLCCL_CPU_PIECE_BYTES       direct read between two looks at the owner
+ *     SOLCCL_CPU_VM_PIECE_BYTES    the same by process_vm_readv
+ *     SOLCCL_CPU_HUGE_PAGES        auto: asked for under buffers that come again (shm_pages.c); off
  *     SOLCCL_CPU_STREAM_BYTES      copies from here on pass by the cache
  *     SOLCCL_CPU_SPIN              polls before the clock is read
  */
@@ -48,6 +50,7 @@ static void default_limits(sol_shm_t *s)
         .vm_read = 16384,
         .round = 65536,
         .piece = 262144,
+        .vm_piece = (size_t)4 << 20,
         .stream = (size_t)8 << 20, /* a copy of 1 MB past the cache took twice as long */
     };
 }
@@ -90,10 +93,12 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         {"SOLCCL_CPU_VM_BYTES", &s->limits.vm_read, 0},
         {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
         {"SOLCCL_CPU_PIECE_BYTES", &s->limits.piece, SOL_CACHE_LINE},
+        {"SOLCCL_CPU_VM_PIECE_BYTES", &s->limits.vm_piece, SOL_CACHE_LINE},
         {"SOLCCL_CPU_STREAM_BYTES", &s->limits.stream, 0},
     };
     static const char *const ways[] = {"learn", "keep", "pass", "show", NULL};
-    int protocol = AUTO, way = 0;
+    static const char *const huge_pages[] = {"off", "auto", NULL};
+    int protocol = AUTO, way = 0, huge = 1;
     long spin = 2000;
     default_limits(s);
     s->isa = sol_isa_best();
@@ -108,6 +113,10 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         way = (int)s->limits.way;
         status = sol_env_choice("SOLCCL_CPU_WAY", ways, &way, why, why_bytes);
         s->limits.way = (size_t)way;
+    }
+    if (status == SOL_OK) {
+        status = sol_env_choice("SOLCCL_CPU_HUGE_PAGES", huge_pages, &huge, why, why_bytes);
+        s->huge_pages = huge != 0;
     }
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && status == SOL_OK; i++) {
         status = sol_env_size(sizes[i].name, sizes[i].least, (size_t)1 << 40, sizes[i].value, why,

@@ -66,6 +66,7 @@ typedef struct transfer {
     size_t chunk;    /* ... and how much at a time where it is staged */
     phase_t phase;
     bool sending;
+    bool past;                     /* receiving: what was staged is written past the cache */
     bool copied_only;              /* sending: never show the memory itself */
     own_t *own;                    /* sending: the own block has the same source */
     const struct transfer *behind; /* receiving in place: write only what this one has sent */
@@ -330,7 +331,8 @@ static void recv_chunk(sol_shm_t *s, transfer_t *t, const unsigned char *payload
         return;
     }
     *moved = true;
-    memcpy(t->data + t->done, sol_shm_staged_at(s, rank, &line), bytes);
+    sol_shm_stage_copy(t->past ? SOL_SHM_PASS : SOL_SHM_KEEP, t->data + t->done,
+                       sol_shm_staged_at(s, rank, &line), bytes);
     sol_shm_chunk_read(s, rank, line.chunk);
     sol_staging_heard(&s->staging, rank, line.heard);
     pop_line(s, rank);
@@ -594,6 +596,7 @@ static void choose_ways(sol_shm_t *s, const sol_call_t *call, size_t bytes, tran
     own->past = tuned.own_past || (s->all_threads && bytes >= s->limits.stream);
     for (size_t i = 0; i < count; i++) {
         all[i].way = tuned.way;
+        all[i].past = tuned.own_past;
         if (all[i].sending && one_source) {
             all[i].own = own;
         }

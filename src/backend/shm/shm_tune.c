@@ -7,35 +7,49 @@
  * lines that they still hold need not be taken from them one by one (measured:
  * 2.5 times slower the one way here, 2.5 times the other way there);
  * process_vm_readv saves the copy but costs system calls. From some size on
- * the copy of a rank's own block to its result is better past the cache too.
- * Which holds cannot be read from the topology that a virtual machine shows,
- * and changes when the host moves its CPUs. So in every period of calls of one
- * kind and size each plan is taken for a few, and the best for the rest. The
- * first calls find cold memory and teach nothing; the first periods are short,
- * so that what one got wrong does not last.
+ * results are better written past the cache too. Which holds cannot be read
+ * from the topology that a virtual machine shows, and changes when the host
+ * moves its CPUs. So at the start of every period of calls of one kind and
+ * size some plans are taken for a few calls each, and the best for the rest.
+ * The first calls find cold memory and teach nothing; the first periods are
+ * short, so that what one got wrong does not last.
  *
  *     call      0 ... tries-1 | tries ... | ...        | then, to the period's end
- *     plan      the first     | second    | ... last   | one call more, decide, the best
+ *     plan      the first     | second    | ... last   | DELAY calls more, decide, the best
  *     timed     all but the first of each
  *
- * Best is what costs the slowest rank least: every rank keeps its best time of
- * each plan where the others can read it, by its role in rooted calls (a root that has
- * only written ends early; its reader, who waited, knows better). The words
- * are independent and may be a call old: they change no result, only a choice.
+ * The first period tries all plans. Later ones try those that may still be
+ * best, so that trying costs next to nothing; all again in every FOURTH one, or
+ * when the best has become dearer (the machine has changed).
+ *
+ * A plan's cost in a period is the median of its timed calls on the slowest
+ * rank, by its role in rooted calls (a root that has only written ends early;
+ * its reader, who waited, knows better); over periods, an average: one lucky
+ * call decides nothing. Every rank keeps its medians where the others can read
+ * them. These words are independent; they change no result, only a choice.
  *
  * The choice is this rank's own affair, and peers learn it from headers. All
- * ranks try the same plan in the same call, since they count the same calls.
+ * ranks try the same plan in the same call, since they count the same calls and
+ * read the same words, DELAY calls after the last was written: by then all have
+ * written theirs (nearly always in rooted calls, whose root may run ahead; then
+ * some calls are timed with mixed plans, and the next periods mend it).
  */
 #include "backend/shm/shm.h"
 
 #define WARM_UP 4u /* calls before the first period */
 #define FIRST_PERIOD 32u
 #define LAST_PERIOD 256u /* each is twice as long as the one before, up to here */
+#define FOURTH 4u        /* periods from one that tries all plans to the next */
 #define TRIES 4u         /* calls of a plan in a row; the first one is not counted */
-#define LARGE_TRIES 3u   /* of LARGE_BYTES and more: dear, and they vary less */
-#define LARGE_BYTES 2097152u
-#define OWN_BYTES 3145728u /* own blocks from here on may be copied past the cache */
+#define LARGE_TRIES                                                                                \
+    2u /* of LARGE_BYTES and more: dear, perhaps few, and long enough to trust one */
+#define LARGE_BYTES 3145728u
+#define DELAY 4u
+#define LARGE_DELAY 2u
+#define OWN_BYTES 3145728u /* results of calls from here on are written past the cache, mostly */
 #define LEAST_BYTES 4096u  /* sol_copy_stream passes by the cache from here on */
+
+_Static_assert(TRIES - 1 <= SOL_SHM_SAMPLES, "every timed call of a plan is kept");
 
 static sol_shm_tuned_t tuned(unsigned plan)
 {
@@ -43,7 +57,8 @@ static sol_shm_tuned_t tuned(unsigned plan)
 }
 
 /* Bit p: plan p can be taken for this call. */
-static unsigned usable(const sol_shm_t *s, size_t bytes, sol_shm_tune_kind kind)
+static unsigned usable(const sol_shm_t *s, const sol_call_t *call, size_t bytes,
+                       sol_shm_tune_kind kind)
 {
     unsigned ways = 1u << SOL_SHM_KEEP | 1u << SOL_SHM_PASS;
     if (kind != SOL_SHM_TUNE_COPIES && s->vm_readable && s->direct) {
@@ -53,7 +68,13 @@ static unsigned usable(const sol_shm_t *s, size_t bytes, sol_shm_tune_kind kind)
         unsigned forced = 1u << (s->limits.way - 1);
         ways = (ways & forced) != 0 ? forced : 1u << SOL_SHM_KEEP;
     }
-    return kind == SOL_SHM_TUNE_ALL && bytes >= OWN_BYTES ? ways | ways << SOL_SHM_WAYS : ways;
+    if (kind == SOL_SHM_TUNE_COPIES || bytes < OWN_BYTES) {
+        return ways;
+    }
+    /* few plans, since such calls are dear and often few; read directly through the cache is best
+     * where each rank has a large cache for itself */
+    unsigned through = call->func == SOL_FUNC_ALL_REDUCE ? 0 : 1u << SOL_SHM_SHOW;
+    return ways << SOL_SHM_WAYS | (ways & through);
 }
 
 static unsigned size_class(size_t bytes)
@@ -78,7 +99,7 @@ static uint32_t cost(const sol_shm_t *s, unsigned func, unsigned size, unsigned 
     for (int rank = 0; rank < s->nranks; rank++) {
         for (int role = 0; role < 2; role++) {
             uint32_t ns = atomic_load_explicit(
-                &s->peers[rank].control->learned[func][size].best_ns[role][plan],
+                &s->peers[rank].control->learned[func][size].latest_ns[role][plan],
                 memory_order_relaxed);
             worst = ns > worst ? ns : worst;
         }
@@ -86,40 +107,82 @@ static uint32_t cost(const sol_shm_t *s, unsigned func, unsigned size, unsigned 
     return worst;
 }
 
-static unsigned decide(const sol_shm_t *s, unsigned func, unsigned size, unsigned plans)
+/* This period's figure into the average. A fall is believed at once: luck does not make a median.
+ */
+static void average(uint32_t *known, uint32_t ns)
 {
-    unsigned winner = (unsigned)__builtin_ctz(plans);
-    uint32_t least = UINT32_MAX;
-    for (unsigned left = plans; left != 0; left &= left - 1) {
+    bool fresh = *known == 0 || ns < *known / 3 * 2;
+    *known = fresh ? ns : (uint32_t)(((uint64_t)*known + ns) / 2);
+}
+
+static void decide(sol_shm_t *s, sol_shm_lesson_t *lesson, unsigned func, unsigned size)
+{
+    uint32_t *known = lesson->cost_ns;
+    uint32_t before = known[lesson->winner];
+    unsigned best = lesson->winner;
+    for (unsigned left = lesson->tried; left != 0; left &= left - 1) {
         unsigned plan = (unsigned)__builtin_ctz(left);
         uint32_t ns = cost(s, func, size, plan);
-        if (ns != 0 && ns < least) {
-            least = ns;
-            winner = plan;
+        if (ns != 0) {
+            average(&known[plan], ns);
         }
     }
-    return winner;
+    for (unsigned left = lesson->tried; left != 0; left &= left - 1) {
+        unsigned plan = (unsigned)__builtin_ctz(left);
+        /* whoever is best stays so until another is by more than noise */
+        uint32_t worth = known[best] - (best == lesson->winner ? known[best] / 32 : 0);
+        if (known[plan] != 0 && (known[best] == 0 || known[plan] < worth)) {
+            best = plan;
+        }
+    }
+    lesson->winner = (uint8_t)best;
+    if (before != 0 && known[best] > before / 4 * 5) {
+        lesson->periods = FOURTH; /* dearer than the best was: look at all in the next period */
+    }
+}
+
+/* What a period tries, out of `plans`: those that are not known to be clearly worse. */
+static unsigned worth_trying(sol_shm_lesson_t *lesson, unsigned plans)
+{
+    uint32_t best = lesson->cost_ns[lesson->winner];
+    unsigned chosen = 0;
+    /* the first figures are of memory, page tables and caches that nobody has used yet */
+    uint32_t margin = lesson->period <= FIRST_PERIOD * 2 ? best * 2 : best / 4;
+    if (lesson->periods++ % FOURTH == 0 || best == 0 || (plans >> lesson->winner & 1) == 0) {
+        lesson->periods = 1;
+        return plans;
+    }
+    for (unsigned left = plans; left != 0; left &= left - 1) {
+        unsigned plan = (unsigned)__builtin_ctz(left);
+        if (lesson->cost_ns[plan] <= best + margin) {
+            chosen |= 1u << plan;
+        }
+    }
+    return chosen;
 }
 
 static void forget(sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
 {
     for (int role = 0; role < 2; role++) {
-        atomic_store_explicit(&s->control->learned[func][size].best_ns[role][plan], 0,
+        atomic_store_explicit(&s->control->learned[func][size].latest_ns[role][plan], 0,
                               memory_order_relaxed);
+        s->samples[role].count = 0;
     }
 }
 
 /* The place of the next call in its period; one of the warm-up's is at its end, beyond all tries.
  */
-static unsigned next_call(sol_shm_lesson_t *lesson)
+static unsigned next_call(sol_shm_lesson_t *lesson, unsigned plans)
 {
     if (lesson->period == 0) {
         lesson->period = FIRST_PERIOD / 2;
         lesson->at = FIRST_PERIOD / 2 - WARM_UP;
+        lesson->winner = (uint8_t)__builtin_ctz(plans);
     }
     if (lesson->at == lesson->period) {
         lesson->period = lesson->period < LAST_PERIOD ? lesson->period * 2 : LAST_PERIOD;
         lesson->at = 0;
+        lesson->tried = (uint8_t)worth_trying(lesson, plans);
     }
     unsigned at = lesson->at++;
     return lesson->period < FIRST_PERIOD ? LAST_PERIOD : at;
@@ -131,19 +194,25 @@ static unsigned learn(sol_shm_t *s, const sol_call_t *call, size_t bytes, unsign
     unsigned func = (unsigned)call->func, size = size_class(bytes);
     sol_shm_lesson_t *lesson = &s->lessons[func][size];
     unsigned tries = bytes >= LARGE_BYTES ? LARGE_TRIES : TRIES;
-    unsigned explored = (unsigned)__builtin_popcount(plans) * tries;
-    unsigned at = next_call(lesson);
-    if (at == explored + 1) { /* one call later: all have stored their last time by then */
-        lesson->winner = (uint8_t)decide(s, func, size, plans);
+    unsigned at = next_call(lesson, plans);
+    unsigned explored = (unsigned)__builtin_popcount(lesson->tried) * tries;
+    unsigned delay = bytes >= LARGE_BYTES ? LARGE_DELAY : DELAY;
+    if (at == explored + delay) {
+        decide(s, lesson, func, size);
     }
     if (at >= explored) {
         return (plans >> lesson->winner & 1) != 0 ? lesson->winner : nth(plans, 0);
     }
-    unsigned plan = nth(plans, at / tries);
+    unsigned plan = nth(lesson->tried, at / tries);
+    if ((plans >> plan & 1) == 0) { /* at the edge of OWN_BYTES two calls of a class differ */
+        return nth(plans, 0);
+    }
     if (at % tries == 0) {
         forget(s, func, size, plan);
     } else {
-        s->timing = &s->control->learned[func][size].best_ns[s->rank == call->root][plan];
+        unsigned role = s->rank == call->root;
+        s->timed = &s->samples[role];
+        s->timing = &s->control->learned[func][size].latest_ns[role][plan];
         s->timing_since_ns = sol_now_ns();
     }
     return plan;
@@ -152,7 +221,7 @@ static unsigned learn(sol_shm_t *s, const sol_call_t *call, size_t bytes, unsign
 sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t bytes,
                                    sol_shm_tune_kind kind)
 {
-    unsigned plans = usable(s, bytes, kind);
+    unsigned plans = usable(s, call, bytes, kind);
     bool alike = bytes < LEAST_BYTES || (s->all_threads && kind != SOL_SHM_TUNE_COPIES);
     s->timing = NULL;
     if (alike || (plans & (plans - 1)) == 0) {
@@ -161,16 +230,30 @@ sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t 
     return tuned(learn(s, call, bytes, plans));
 }
 
+/* The middle one, of two the lesser. */
+static uint32_t median(const sol_shm_samples_t *samples)
+{
+    uint32_t sorted[SOL_SHM_SAMPLES];
+    for (unsigned i = 0; i < samples->count; i++) {
+        unsigned k = i;
+        for (; k > 0 && sorted[k - 1] > samples->ns[i]; k--) {
+            sorted[k] = sorted[k - 1];
+        }
+        sorted[k] = samples->ns[i];
+    }
+    return sorted[(samples->count - 1) / 2];
+}
+
 void sol_shm_tune_end(sol_shm_t *s)
 {
     if (s->timing == NULL) {
         return;
     }
     uint64_t ns = sol_now_ns() - s->timing_since_ns;
-    uint32_t now = ns < UINT32_MAX ? (uint32_t)(ns | 1) : UINT32_MAX - 1; /* 0 is "not yet" */
-    uint32_t best = atomic_load_explicit(s->timing, memory_order_relaxed);
-    if (best == 0 || now < best) {
-        atomic_store_explicit(s->timing, now, memory_order_relaxed);
+    sol_shm_samples_t *timed = s->timed;
+    if (timed->count < SOL_SHM_SAMPLES) { /* 0 is "not yet" */
+        timed->ns[timed->count++] = ns < UINT32_MAX ? (uint32_t)(ns | 1) : UINT32_MAX - 1;
     }
+    atomic_store_explicit(s->timing, median(timed), memory_order_relaxed);
     s->timing = NULL;
 }

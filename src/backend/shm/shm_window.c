@@ -293,7 +293,8 @@ sol_status_t sol_shm_read_place(sol_shm_t *s, int rank, const sol_shm_place_t *p
 {
     const unsigned char *from = sol_shm_pointer(s, rank, place);
     for (size_t done = 0; done < bytes;) {
-        size_t piece = bytes - done < s->limits.piece ? bytes - done : s->limits.piece;
+        size_t most = from != NULL ? s->limits.piece : s->limits.vm_piece;
+        size_t piece = bytes - done < most ? bytes - done : most;
         unsigned char *to = (unsigned char *)dst + done;
         sol_status_t status = sol_shm_read_begin(s, rank);
         if (status == SOL_OK && from != NULL) {
