@@ -220,11 +220,15 @@ def buffer_of(x: Any, write: bool = False) -> Buffer:
     return _of_buffer(x, write)
 
 
-def like(x: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
-    """A new array of `shape`, of the kind, device and (without `dtype`, a name) type of `x`."""
+def like(x: Any, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> Any:
+    """A new array of `shape` (None: x's), of the kind, device and (without `dtype`, a name) type of `x`."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return torch.empty(shape, dtype=x.dtype if dtype is None else getattr(torch, dtype), device=x.device)
+        if shape is None and dtype is None:
+            return torch.empty_like(x)
+        shape = x.shape if shape is None else shape
+        return x.new_empty(shape) if dtype is None else x.new_empty(shape, dtype=getattr(torch, dtype))
+    shape = tuple(x.shape) if shape is None else shape
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         return numpy.empty(shape, dtype=dtype or x.dtype)

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_size_t, c_void_p, sizeof
@@ -32,6 +34,11 @@ FUNCTIONS = {
     "recv": 10,
     "barrier": 11,
 }
+
+# A communicator's number is its for good, and known from the start: an operator's arguments are
+# tensors and numbers, and nothing may change while torch.compile looks on.
+_numbers = itertools.count()
+_numbered: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
 _all_reduce = lib.sol_all_reduce
 _open = threading.local()  # .keep: buffers of this thread's open group, used until its end
@@ -121,7 +128,8 @@ class Communicator:
         self._blocking = info.backend == BACKENDS["cpu"]
         self._memories = 0  # of `empty`, in use
         self._closed = False
-        self._index = -1  # of solccl.torch's operators
+        self._index = next(_numbers)
+        _numbered[self._index] = self
         self.rank = info.rank
         self.size = info.nranks
         self.backend = "cpu" if self._blocking else "cuda"
@@ -317,7 +325,7 @@ class Communicator:
         if out is x:
             send = recv = buffer_of(x, True)
         else:
-            out = like(x, tuple(x.shape)) if out is None else out
+            out = like(x) if out is None else out
             send, recv = buffer_of(x), buffer_of(out, True)
             if send[1] != recv[1] or send[2] != recv[2]:
                 self._fits("out", recv, send[1], send[2])
@@ -353,8 +361,8 @@ class Communicator:
         may be `residual`; new ones by default. weight_bias: added to the weights, 1 for models that
         store weight - 1. A row has the same bits on every rank and in every batch.
         """
-        out = like(x, tuple(x.shape)) if out is None else out
-        residual_out = like(x, tuple(x.shape)) if residual_out is None else residual_out
+        out = like(x) if out is None else out
+        residual_out = like(x) if residual_out is None else residual_out
         send, recv = buffer_of(x, out is x), buffer_of(out, True)
         scale, after = buffer_of(weight), buffer_of(residual_out, True)
         before = None if residual is None else buffer_of(residual, residual is residual_out)
@@ -462,7 +470,7 @@ class Communicator:
         send = buffer_of(x)
         address, recv = None, send
         if self.rank == root:
-            out = like(x, tuple(x.shape)) if out is None else out
+            out = like(x) if out is None else out
             recv = buffer_of(out, True)
             self._fits("out", recv, send[1], send[2])
             address = recv[0]
@@ -475,7 +483,7 @@ class Communicator:
     def all_to_all(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """Block p of rank r's `x` [size * n, ...] becomes block r of rank p's out, of equal shape."""
         self._blocks(x, "x")
-        out = like(x, tuple(x.shape)) if out is None else out
+        out = like(x) if out is None else out
         send, recv = buffer_of(x), buffer_of(out, True)
         self._fits("out", recv, send[1], send[2])
         status = lib.sol_all_to_all(

@@ -101,6 +101,8 @@ sol_status_t sol_env_int(const char *name, long minimum, long maximum, long *val
                          size_t why_bytes);
 sol_status_t sol_env_size(const char *name, size_t minimum, size_t maximum, size_t *value,
                           char *why, size_t why_bytes);
+/* One such size ("64K") of a text that holds several; false: it is none. */
+bool sol_read_size(const char *text, size_t *bytes);
 /* `choices` ends with NULL; *value becomes the index of the one that matches. */
 sol_status_t sol_env_choice(const char *name, const char *const *choices, int *value, char *why,
                             size_t why_bytes);

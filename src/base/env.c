@@ -82,21 +82,29 @@ static int unit_shift(const char *suffix)
     return suffix[0] == '\0' ? shift : -1;
 }
 
-sol_status_t sol_env_size(const char *name, size_t minimum, size_t maximum, size_t *value,
-                          char *why, size_t why_bytes)
+bool sol_read_size(const char *text, size_t *bytes)
 {
-    const char *text = content_of(name);
-    if (text == NULL) {
-        return SOL_OK;
-    }
     char *end = NULL;
     errno = 0;
     unsigned long long number = strtoull(text, &end, 10);
     int shift = unit_shift(end);
-    bool fits = starts_like_number(text, false) && errno == 0 && shift >= 0 &&
-                number <= (SIZE_MAX >> (shift > 0 ? shift : 0));
-    size_t bytes = fits ? (size_t)number << shift : 0;
-    if (!fits || bytes < minimum || bytes > maximum) {
+    if (!starts_like_number(text, false) || errno != 0 || shift < 0 ||
+        number > (SIZE_MAX >> shift)) {
+        return false;
+    }
+    *bytes = (size_t)number << shift;
+    return true;
+}
+
+sol_status_t sol_env_size(const char *name, size_t minimum, size_t maximum, size_t *value,
+                          char *why, size_t why_bytes)
+{
+    const char *text = content_of(name);
+    size_t bytes = 0;
+    if (text == NULL) {
+        return SOL_OK;
+    }
+    if (!sol_read_size(text, &bytes) || bytes < minimum || bytes > maximum) {
         snprintf(why, why_bytes,
                  "environment variable %s is \"%.100s\": expected a size from %zu "
                  "to %zu bytes, such as 65536 or 64K",

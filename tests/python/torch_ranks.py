@@ -365,6 +365,21 @@ def test_operators():
     comm.close()
 
 
+def test_compiled_first():
+    """Without an eager call before; and another communicator is another graph, not the same one."""
+    whole = solccl.Communicator.from_store(dist.distributed_c10d._get_default_store(), SIZE, RANK, DEVICE.type,
+                                           key="whole")
+    part = whole.split(RANK // 2)
+    run = torch.compile(lambda x, comm: sol.all_gather(sol.all_reduce(x * 2, comm), comm), fullgraph=True,
+                        backend="aot_eager")
+    x = torch.ones(3, device=DEVICE)
+    for comm in (whole, part, whole):
+        y = run(x, comm)
+        assert y.shape == (comm.size, 3) and y.unique().tolist() == [2.0 * comm.size]
+    part.close()
+    whole.close()
+
+
 def test_errors():
     try:
         dist.all_reduce(fill(3), dist.ReduceOp.BAND)

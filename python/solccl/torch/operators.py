@@ -2,37 +2,28 @@
 """Collectives as PyTorch operators: torch.ops.solccl.*, and functions for them.
 
 An operator's arguments are tensors and numbers, so a communicator is given by a
-number that is its for good (`_index_of`). Each operator has a fake kernel, so
-that torch.compile knows the shape of its result; none has an autograd formula.
+number that is its for good. Each operator has a fake kernel, so that
+torch.compile knows the shape of its result; none has an autograd formula.
 As with all collectives, compiled or not, all ranks call the same ones in the
 same order.
 """
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
 
-from .._communicator import OPS, Communicator
+from .._communicator import OPS, Communicator, _numbered
 
 _library = torch.library.Library("solccl", "DEF")
-_communicators: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
 
 def _of(index: int) -> Communicator:
-    comm = _communicators.get(index)
+    comm = _numbered.get(index)
     if comm is None:
         raise ValueError("the communicator of this operator has been closed")
     return comm
-
-
-def _index_of(comm: Communicator) -> int:
-    if comm._index < 0:
-        comm._index = len(_communicators) and max(_communicators) + 1
-        _communicators[comm._index] = comm
-    return comm._index
 
 
 def _define(schema: str, real: Any, fake: Any) -> None:
@@ -143,15 +134,15 @@ def _plain(x: torch.Tensor) -> bool:
 def all_reduce(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
     """The reduction of all ranks' `x` [...], as a new tensor [...] on every rank."""
     if _plain(x):
-        return comm.all_reduce(x, torch.empty_like(x), op)
-    return torch.ops.solccl.all_reduce(x, OPS[op], _index_of(comm))
+        return comm.all_reduce(x, None, op)
+    return torch.ops.solccl.all_reduce(x, OPS[op], comm._index)
 
 
 def all_reduce_(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
     """The reduction of all ranks' `x` [...], contiguous, into `x`. Returns it."""
     if _plain(x):
         return comm.all_reduce(x, x, op)
-    torch.ops.solccl.all_reduce_(x, OPS[op], _index_of(comm))
+    torch.ops.solccl.all_reduce_(x, OPS[op], comm._index)
     return x
 
 
@@ -165,7 +156,9 @@ def all_reduce_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The sum of all ranks' `x` [..., hidden] and `residual`, and its RMS norm, in one kernel on GPUs:
     (normed, new residual), as new tensors. See Communicator.all_reduce_rms_norm."""
-    return torch.ops.solccl.all_reduce_rms_norm(x, residual, weight, eps, weight_bias, _index_of(comm))
+    if _plain(x) and weight.is_contiguous() and (residual is None or residual.is_contiguous()):
+        return comm.all_reduce_rms_norm(x, residual, weight, eps, weight_bias)
+    return torch.ops.solccl.all_reduce_rms_norm(x, residual, weight, eps, weight_bias, comm._index)
 
 
 def vocab_topk(
@@ -175,25 +168,33 @@ def vocab_topk(
     (values, indices, log_sum_exp), as new tensors; the last one empty if not asked for. See
     Communicator.vocab_topk."""
     first = comm.rank * logits.shape[-1] if first is None else first
-    return torch.ops.solccl.vocab_topk(logits, k, first, log_sum_exp, _index_of(comm))
+    return torch.ops.solccl.vocab_topk(logits, k, first, log_sum_exp, comm._index)
 
 
 def all_gather(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
     """Every rank's `x` [...], as a new tensor [size, ...] on every rank."""
-    return torch.ops.solccl.all_gather(x, comm.size, _index_of(comm))
+    if _plain(x):
+        return comm.all_gather(x)
+    return torch.ops.solccl.all_gather(x, comm.size, comm._index)
 
 
 def reduce_scatter(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.Tensor:
     """Block `rank` of the reduction of all ranks' `x` [size * n, ...]: a new tensor [n, ...]."""
-    return torch.ops.solccl.reduce_scatter(x, OPS[op], comm.size, _index_of(comm))
+    if _plain(x):
+        return comm.reduce_scatter(x, None, op)
+    return torch.ops.solccl.reduce_scatter(x, OPS[op], comm.size, comm._index)
 
 
 def all_to_all(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
     """Block p of rank r's `x` [size * n, ...] as block r of rank p's result, of equal shape."""
-    return torch.ops.solccl.all_to_all(x, _index_of(comm))
+    if _plain(x):
+        return comm.all_to_all(x)
+    return torch.ops.solccl.all_to_all(x, comm._index)
 
 
 def broadcast_(x: torch.Tensor, comm: Communicator, root: int = 0) -> torch.Tensor:
     """Root's `x` [...], contiguous, into `x` on every rank. Returns it."""
-    torch.ops.solccl.broadcast_(x, root, _index_of(comm))
+    if _plain(x):
+        return comm.broadcast(x, root)
+    torch.ops.solccl.broadcast_(x, root, comm._index)
     return x

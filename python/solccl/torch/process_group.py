@@ -37,6 +37,7 @@ _OPS = {
     dist.ReduceOp.MAX: OPS["max"],
     dist.ReduceOp.AVG: OPS["avg"],
 }
+_SUM = dist.ReduceOp.SUM
 _OPS_BY_NUMBER = {int(kind): code for kind, code in _OPS.items()}  # (their hash costs 2 us)
 _BOOL_OPS = {OPS["sum"]: OPS["max"], OPS["prod"]: OPS["min"]}
 _COPIED_AS_BYTES = {torch.int16, torch.complex32, torch.complex64, torch.complex128, torch.uint16}
@@ -246,12 +247,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         x = tensors[0]
-        comm = self._comms.get("cuda" if x.is_cuda else x.device.type)
+        cuda = x.is_cuda
+        comm = self._comms.get("cuda" if cuda else "cpu" if x.is_cpu else "")
         if comm is not None and len(tensors) == 1 and opts is not None and not self._messages:
             # The case that counts, without detours: on the current stream.
-            code = _OPS_BY_NUMBER.get(int(opts.reduceOp.op))
+            op = opts.reduceOp  # (a new object each time; every look at it costs as much as a call)
+            code = 0 if op == _SUM else _OPS_BY_NUMBER.get(int(op.op))
             asynchronous = opts.asyncOp
-            here = not asynchronous or not x.is_cuda or x.nbytes < _ASYNC_BYTES
+            here = not asynchronous or not cuda or x.nbytes < _ASYNC_BYTES
             if code is not None and here and x.dtype != torch.bool and x.is_contiguous():
                 comm.all_reduce(x, x, code)
                 return Work(tensors) if asynchronous else _DONE

@@ -28,8 +28,8 @@ sol_status_t sol_cuda_explain(sol_comm_t comm, const sol_call_t *call, char *tex
         return SOL_OK;
     }
     if (sol_cuda_for_nccl(state, call)) {
-        snprintf(text, bytes, "nccl: handed to NCCL, because SOLCCL_NCCL_ABOVE is %zu",
-                 state->nccl_above);
+        snprintf(text, bytes, "nccl: handed to NCCL, by SOLCCL_NCCL_ABOVE from %zu bytes on",
+                 state->handover.above[call->func]);
         return SOL_OK;
     }
     struct sol_gpu_op op;
@@ -110,6 +110,21 @@ static void add_device(const struct sol_cuda_driver *cu, int device, int count, 
     }
 }
 
+/* Of a communicator with a rank on every GPU. */
+static void add_handover(int count, char *text, size_t bytes)
+{
+    struct cudaDeviceProp properties;
+    struct sol_cuda_handover handover;
+    char what[512];
+    if (count == 0 || cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
+        return;
+    }
+    if (sol_cuda_handover_open(&handover, properties.name, count, what, sizeof what) == SOL_OK) {
+        sol_cuda_handover_describe(&handover, what, sizeof what);
+    }
+    add(text, bytes, "nccl takes over, with %d ranks: %s\n", count, what);
+}
+
 void sol_cuda_info(char *text, size_t bytes)
 {
     char why[256];
@@ -137,5 +152,6 @@ void sol_cuda_info(char *text, size_t bytes)
     char version[160];
     bool found = sol_cuda_nccl_found(version, sizeof version);
     add(text, bytes, "nccl: %s%s\n", found ? "" : "not found: ", version);
+    add_handover(count, text, bytes);
     cudaGetLastError();
 }

@@ -35,7 +35,7 @@ struct facts {
     uint64_t plan;
     uint64_t staging_bytes;
     uint64_t nonce;
-    uint64_t nccl_above;
+    uint64_t handover;
     int32_t handle; /* enum sol_cuda_handle; NONE: no symmetric memory */
     int32_t want_p2p;
     int32_t want_multicast;
@@ -94,8 +94,8 @@ static sol_status_t read_switches(struct sol_cuda *state, struct facts *facts, l
         status = sol_env_int("SOLCCL_GRAPH_MIXING", 0, 1, &mixing, why, sizeof why);
     }
     if (status == SOL_OK) {
-        status =
-            sol_env_size("SOLCCL_NCCL_ABOVE", 0, SIZE_MAX, &state->nccl_above, why, sizeof why);
+        status = sol_cuda_handover_open(&state->handover, state->gpu_name, state->nranks, why,
+                                        sizeof why);
     }
     if (status == SOL_OK) {
         status = sol_cuda_multicast_wanted(&facts->want_multicast, why, sizeof why);
@@ -147,7 +147,7 @@ static sol_status_t read_device(sol_comm_t comm, struct sol_cuda *state, struct 
     facts->plan = sol_cuda_plan_digest(&state->plan);
     facts->staging_bytes = comm->staging_bytes;
     facts->nonce = sol_now_ns() ^ (uint64_t)getpid() << 32;
-    facts->nccl_above = state->nccl_above;
+    facts->handover = sol_cuda_handover_digest(&state->handover);
     facts->handle =
         (int32_t)sol_cuda_handle_of(state->cu, state->cu_device, facts->why, sizeof facts->why);
     return SOL_OK;
@@ -193,7 +193,7 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
                  SOL_GPU_MAX_RANKS);
     }
     for (int r = 0; r < comm->nranks; r++) {
-        if (all[r].plan != all[0].plan || all[r].nccl_above != all[0].nccl_above ||
+        if (all[r].plan != all[0].plan || all[r].handover != all[0].handover ||
             all[r].want_multicast != all[0].want_multicast) {
             return sol_thread_error(SOL_ERR_MISMATCH,
                                     "ranks 0 and %d differ in SOLCCL_TUNING_FILE, SOLCCL_CUDA_* "
@@ -363,7 +363,7 @@ static sol_status_t open_fallback(sol_comm_t comm, struct sol_cuda *state)
 {
     char why[SOL_CUDA_STORY];
     if (comm->alone) {
-        state->nccl_above = 0;
+        sol_cuda_handover_none(&state->handover);
         return state->p2p ? SOL_OK
                           : sol_thread_error(SOL_ERR_UNSUPPORTED,
                                              "the GPUs cannot reach each other's memory (%s)",
@@ -379,7 +379,7 @@ static sol_status_t open_fallback(sol_comm_t comm, struct sol_cuda *state)
     }
     if (status == SOL_ERR_UNSUPPORTED) { /* only wanted for large sizes: do without, everywhere */
         sol_log(SOL_LOG_WARN, "SOLCCL_NCCL_ABOVE is set, but %s", sol_thread_error_text());
-        state->nccl_above = 0;
+        sol_cuda_handover_none(&state->handover);
         return SOL_OK;
     }
     if (status == SOL_OK && !state->p2p && comm->rank == 0) {
@@ -411,7 +411,7 @@ static sol_status_t open_parts(sol_comm_t comm, struct sol_cuda *state)
             status = SOL_OK;
         }
     }
-    if (status == SOL_OK && (!state->p2p || state->nccl_above != 0)) {
+    if (status == SOL_OK && (!state->p2p || state->handover.any)) {
         status = open_fallback(comm, state);
     }
     return status;

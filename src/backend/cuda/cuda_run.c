@@ -229,10 +229,8 @@ bool sol_cuda_for_nccl(const struct sol_cuda *state, const sol_call_t *call)
     if (!state->p2p) {
         return true;
     }
-    /* only what all ranks decide alike: not all_to_all_v, whose counts differ, nor all_to_all,
-     * which NCCL cannot do in place, nor send/recv, which must not overtake each other */
-    return state->nccl_above != 0 && call->func <= SOL_FUNC_REDUCE &&
-           call->count * sol_dtype_size(call->dtype) >= state->nccl_above;
+    return sol_cuda_handover_wants(&state->handover, call->func,
+                                   call->count * sol_dtype_size(call->dtype));
 }
 
 /* In turn with our own kernels, even on another stream: each side's may fill the device and wait

@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_board.h"
 #include "backend/cuda/cuda_buffers.h"
 #include "backend/cuda/cuda_driver.h"
+#include "backend/cuda/cuda_handover.h"
 #include "backend/cuda/cuda_host_memory.h"
 #include "backend/cuda/cuda_multicast.h"
 #include "backend/cuda/cuda_nccl.h"
@@ -40,8 +41,8 @@ struct sol_cuda {
     struct sol_cuda_plan plan;
     struct sol_gpu_comm gpu;
 
-    struct sol_cuda_nccl *nccl; /* NULL: not used */
-    size_t nccl_above;          /* bytes from which NCCL is asked; 0: never */
+    struct sol_cuda_nccl *nccl;        /* NULL: not used */
+    struct sol_cuda_handover handover; /* what is NCCL's although p2p works */
 
     const struct sol_cuda_driver *cu;
     enum sol_cuda_handle handle;
