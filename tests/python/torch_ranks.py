@@ -355,7 +355,7 @@ def test_operators():
         return sol.vocab_topk(logits, 3, comm, None, True)
 
     whole = (torch.arange(2 * 16 * SIZE, device=DEVICE) * 37 % 19).reshape(2, 16 * SIZE).to(torch.bfloat16)
-    want, at = whole.float().sort(-1, descending=True, stable=True)
+    want, at = whole.float().sort(dim=-1, descending=True, stable=True)
     for run in (sample, torch.compile(sample, fullgraph=True, backend="aot_eager")):
         values, indices, total = run(whole[:, 16 * RANK : 16 * RANK + 16])
         assert torch.equal(values, want[:, :3]) and torch.equal(indices, at[:, :3])
