@@ -11,6 +11,7 @@
 #   make test-gpu   conformance and perf on this machine's GPUs
 #   make fuzz       the fuzzers, SECONDS=60 each, with clang
 #   make mutants    every planted fault in the kernels, shown to the emulator (make test: a third)
+#   make emu-conformance  the conformance suite on emulated GPUs, 2 to 4 ranks (make test: a slice)
 #   make proofs     the protocols, model-checked exhaustively, and their mutants
 #   make clean
 PREFIX ?= /usr/local
@@ -57,6 +58,11 @@ fuzz:
 mutants:
 	@SOLCCL_MUTANTS=all scripts/run-tests.sh dependencies build-gcc mutants device device-mutants
 
+emu-conformance:
+	@scripts/run-tests.sh dependencies build-gcc
+	@cmake --build build/gcc --target emu_conformance -j $(JOBS)
+	@tests/emu/conformance.sh build/gcc all
+
 proofs:
 	@scripts/install-deps.sh proofs
 	@proofs/run.sh
@@ -64,4 +70,4 @@ proofs:
 clean:
 	@rm -rf build
 
-.PHONY: all test bench install wheel lint test-gpu fuzz mutants proofs clean
+.PHONY: all test bench install wheel lint test-gpu fuzz mutants emu-conformance proofs clean

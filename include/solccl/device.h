@@ -151,7 +151,7 @@ SOL_API sol_status_t sol_mem_window(sol_comm_t comm, void *memory, sol_window_t 
 }
 #endif
 
-#if defined(__CUDACC__) || defined(SOL_EMU)
+#if defined(__CUDACC__) || (defined(SOL_EMU) && defined(__cplusplus))
 #include "solccl/device/barrier.cuh"
 #include "solccl/device/launch.cuh"
 #include "solccl/device/onesided.cuh"

@@ -39,6 +39,9 @@ struct emu_options {
     /* A wait that nobody will end is an error (false), or makes the clock go on until the waiting
      * kernel gives up by itself (true: for tests of time-outs). */
     bool time_passes;
+    /* Several threads of the host use the machine: nobody's wait is a deadlock while another one
+     * may still come and launch what it waits for (see emu_turns.c). Runs do not repeat then. */
+    bool threads;
     /* Says in words what lies at an address, for reports. May be NULL. */
     void (*explain)(const void *address, char *text, size_t bytes);
 };
@@ -55,9 +58,10 @@ const char *emu_report(void);
 /* Name memory from cudaMalloc for reports. The text is copied. */
 void emu_name(const void *memory, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Let addresses from `base` on, at which nothing lies, stand for all of these memories at once, as
- * the switch's multicast does. One such range at a time. */
+ * the switch's multicast does; 0 bytes: for none any more. False: there are too many such ranges.
+ */
 #define EMU_MULTICAST_MEMORIES 8
-void emu_multicast(const void *base, size_t bytes, char *const *memories, int count);
+bool emu_multicast(const void *base, size_t bytes, char *const *memories, int count);
 /* Declare bytes unwritten: reading them is an error until they have been written. */
 void emu_poison(const void *memory, size_t bytes);
 /* Index of the first unwritten byte, or `bytes`. */

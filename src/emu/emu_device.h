@@ -55,6 +55,7 @@ uint64_t emu_shuffle(uint32_t mask, uint64_t value, int source_lane);
 
 /* The memories that an address of multicast stands for (emu_multicast), and the place in each. */
 int emu_multicast_count(const void *all);
+void emu_multicast_close(void);
 void *emu_multicast_place(const void *all, int i);
 
 /* Programmatic dependent launch. */

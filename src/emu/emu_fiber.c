@@ -35,9 +35,9 @@ __asm__(".text\n"
         "    ret\n"
         ".size emu_switch, .-emu_switch\n");
 
-void *emu_stack_prepare(char *stack, void (*entry)(void))
+void *emu_stack_prepare(void *end, void (*entry)(void))
 {
-    uintptr_t *top = (uintptr_t *)(void *)(stack + EMU_STACK_BYTES);
+    uintptr_t *top = end;
     *--top = 0; /* an entry has a return address above it, and a stack aligned so */
     *--top = (uintptr_t)entry;
     for (int i = 0; i < 6; i++)
@@ -79,9 +79,9 @@ __asm__(".text\n"
         "    ret\n"
         ".size emu_switch, .-emu_switch\n");
 
-void *emu_stack_prepare(char *stack, void (*entry)(void))
+void *emu_stack_prepare(void *end, void (*entry)(void))
 {
-    uintptr_t *top = (uintptr_t *)(void *)(stack + EMU_STACK_BYTES) - 20;
+    uintptr_t *top = (uintptr_t *)end - 20;
     for (int i = 0; i < 20; i++)
         top[i] = 0;
     top[11] = (uintptr_t)entry; /* x30 */
@@ -118,6 +118,13 @@ static bool more_stacks(void)
     for (int i = 0; i < BLOCK; i++)
         emu_stack_give(m + (size_t)i * EMU_STACK_BYTES);
     return true;
+}
+
+/* Ends at different distances from a multiple of EMU_STACK_BYTES: the first lines of all stacks
+ * would be of one set of the cache otherwise. */
+char *emu_stack_end(char *stack)
+{
+    return stack + EMU_STACK_BYTES - (uintptr_t)stack / EMU_STACK_BYTES * 320 % 8192;
 }
 
 char *emu_stack_take(void)

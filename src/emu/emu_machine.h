@@ -10,6 +10,8 @@
  *   emu_cluster.c  CTAs that start together and reach each other's shared memory
  *   emu_stream.c   streams, events, copies
  *   emu_runtime.c  the CUDA runtime's functions
+ *   emu_library.c  those that only a library's host side asks for
+ *   emu_turns.c    several threads of the host that wait at once
  *   emu_report.c   errors, with source lines
  *
  * One thread of the system runs the machine at a time, under `emu.lock`.
@@ -82,7 +84,7 @@ struct emu_poll { /* an address of a waiting loop; linked into a bucket while th
     struct emu_thread *thread;
 };
 
-struct emu_thread {
+struct emu_thread { /* lies at the end of its own stack */
     void *sp;
     struct emu_dim index;
     char *stack;
@@ -210,6 +212,7 @@ struct emu_machine {
     struct emu_cta *last_cta;
     uint64_t mood_until; /* in steps */
     uint64_t now_ns;
+    bool stuck; /* nobody can run, but a thread of the host may come and change that */
     uint64_t idle_rounds, last_effect;
     uint64_t grids_made;
     struct emu_counts counts;
@@ -244,6 +247,15 @@ bool emu_run(bool (*done)(const void *arg), const void *arg);
 /* Waiting of the host goes through `wait`, which returns false if the machine failed; NULL:
  * emu_run. */
 void emu_host_waits(bool (*wait)(bool (*done)(const void *), const void *arg));
+/* Every function of the runtime is between these two. */
+void emu_enter(void);
+void emu_leave(void);
+/* emu_turns.c: a wait of one of several threads of the host, with emu.lock. `patient`: also while
+ * nobody can run. False: the machine failed. */
+bool emu_wait_in_turns(bool (*done)(const void *arg), const void *arg, bool patient);
+void emu_turn_lock(void);
+/* May a thread of the host still come? */
+bool emu_others_may_come(void);
 /* In a thread: a place where others may go on. */
 void emu_step(void);
 /* In a thread: stop until emu_wake. */
@@ -272,7 +284,10 @@ char *emu_stack_take(void);
 void emu_stack_give(char *stack);
 bool emu_stack_whole(const char *stack); /* it did not run over */
 void emu_stacks_close(void);
-void *emu_stack_prepare(char *stack, void (*entry)(void));
+/* A multiple of 64; what lies below it is free. */
+char *emu_stack_end(char *stack);
+/* What to load to begin with entry(), with a stack that ends at `end`, a multiple of 16. */
+void *emu_stack_prepare(void *end, void (*entry)(void));
 void emu_switch(void **save, void *load);
 
 /* ---- memory -----------------------------------------------------------------------------------
@@ -281,6 +296,9 @@ void emu_switch(void **save, void *load);
 bool emu_memory_open(void);
 void emu_memory_close(void);
 void *emu_allocate(size_t bytes, int device, const char *kind);
+/* The same where something was that has been freed. NULL: nothing was, or it is not free any more.
+ */
+void *emu_allocate_at(void *base, size_t bytes, int device, const char *kind);
 /* False: not an allocation's first byte. */
 bool emu_deallocate(void *p);
 /* Describe an address for a report. */

@@ -164,6 +164,28 @@ static uint32_t reuse(size_t room)
     return 0;
 }
 
+static void *take(uint32_t i, size_t bytes, int device, const char *kind)
+{
+    struct allocation *a = &allocations[i];
+    a->bytes = bytes ? bytes : 1;
+    a->device = device;
+    a->kind = kind;
+    a->name[0] = 0;
+    size_t first = (size_t)(a->base - emu.arena) / GRAIN;
+    for (size_t g = 0; g < a->room / GRAIN; g++)
+        owners[first + g] = i;
+    return a->base;
+}
+
+void *emu_allocate_at(void *base, size_t bytes, int device, const char *kind)
+{
+    for (uint32_t i = 1; i < allocation_count; i++)
+        if (allocations[i].base == base && allocations[i].bytes == 0 &&
+            bytes <= allocations[i].room)
+            return take(i, bytes, device, kind);
+    return NULL;
+}
+
 void *emu_allocate(size_t bytes, int device, const char *kind)
 {
     size_t room = (bytes + GRAIN - 1) / GRAIN * GRAIN + (bytes == 0 ? GRAIN : 0);
@@ -178,15 +200,7 @@ void *emu_allocate(size_t bytes, int device, const char *kind)
         allocations[i].room = room;
         arena_top += room + GRAIN; /* a gap that belongs to nobody */
     }
-    struct allocation *a = &allocations[i];
-    a->bytes = bytes ? bytes : 1;
-    a->device = device;
-    a->kind = kind;
-    a->name[0] = 0;
-    size_t first = (size_t)(a->base - emu.arena) / GRAIN;
-    for (size_t g = 0; g < room / GRAIN; g++)
-        owners[first + g] = i;
-    return a->base;
+    return take(i, bytes, device, kind);
 }
 
 static struct emu_cell *cell_of(const void *p)

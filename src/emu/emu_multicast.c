@@ -1,33 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* emu_multicast.c: one range of addresses, at which nothing lies, for several memories. */
+/* emu_multicast.c: ranges of addresses, at which nothing lies, each for several memories. */
 #include "emu_device.h"
 
 #include "emu.h"
 
 #include <string.h>
 
-static struct {
+#define RANGES 32
+
+static struct range {
     const char *base;
-    size_t bytes;
+    size_t bytes; /* 0: free */
     int count;
     char *memory[EMU_MULTICAST_MEMORIES];
-} map;
+} ranges[RANGES];
 
-void emu_multicast(const void *base, size_t bytes, char *const *memories, int count)
+static struct range *range_of(const void *all)
 {
-    map.base = base;
-    map.bytes = bytes;
-    map.count = count < EMU_MULTICAST_MEMORIES ? count : EMU_MULTICAST_MEMORIES;
-    memcpy(map.memory, memories, (size_t)map.count * sizeof(*memories));
+    for (int i = 0; i < RANGES; i++)
+        if ((size_t)((const char *)all - ranges[i].base) < ranges[i].bytes)
+            return &ranges[i];
+    return NULL;
+}
+
+bool emu_multicast(const void *base, size_t bytes, char *const *memories, int count)
+{
+    struct range *r = range_of(base);
+    for (int i = 0; !r && i < RANGES; i++)
+        if (ranges[i].bytes == 0)
+            r = &ranges[i];
+    if (!r)
+        return false;
+    r->base = base;
+    r->bytes = bytes;
+    r->count = count < EMU_MULTICAST_MEMORIES ? count : EMU_MULTICAST_MEMORIES;
+    for (int i = 0; i < r->count; i++)
+        r->memory[i] = memories[i];
+    return true;
+}
+
+void emu_multicast_close(void)
+{
+    memset(ranges, 0, sizeof(ranges));
 }
 
 int emu_multicast_count(const void *all)
 {
-    size_t at = (size_t)((const char *)all - map.base);
-    return at < map.bytes ? map.count : 0;
+    const struct range *r = range_of(all);
+    return r ? r->count : 0;
 }
 
 void *emu_multicast_place(const void *all, int i)
 {
-    return map.memory[i] + ((const char *)all - map.base);
+    const struct range *r = range_of(all);
+    return r->memory[i] + ((const char *)all - r->base);
 }

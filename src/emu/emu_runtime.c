@@ -27,12 +27,12 @@ static cudaError_t result(cudaError_t e)
 
 /* ----------------------------------------------------------------------- machine */
 
-static void enter(void)
+void emu_enter(void)
 {
-    pthread_mutex_lock(&emu.lock);
+    emu_turn_lock();
 }
 
-static void leave(void)
+void emu_leave(void)
 {
     if (emu.open && !emu.failed)
         emu_host_looks();
@@ -77,6 +77,7 @@ void emu_close(void)
     emu_streams_close();
     emu_memory_close();
     emu_stacks_close();
+    emu_multicast_close();
     emu_clock_drop(emu.host_known);
     emu.host_known = NULL;
     emu.open = false;
@@ -109,8 +110,10 @@ void emu_host_waits(bool (*wait)(bool (*done)(const void *), const void *arg))
     host_wait = wait;
 }
 
-static cudaError_t wait_for(bool (*done)(const void *), const void *arg)
+static cudaError_t wait_some(bool (*done)(const void *), const void *arg, bool patient)
 {
+    if (emu.options.threads)
+        return emu_wait_in_turns(done, arg, patient) ? cudaSuccess : cudaErrorLaunchFailure;
     if (host_wait) {
         pthread_mutex_unlock(&emu.lock);
         bool good = host_wait(done, arg);
@@ -118,6 +121,11 @@ static cudaError_t wait_for(bool (*done)(const void *), const void *arg)
         return good ? cudaSuccess : cudaErrorLaunchFailure;
     }
     return emu_run(done, arg) ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+static cudaError_t wait_for(bool (*done)(const void *), const void *arg)
+{
+    return wait_some(done, arg, true);
 }
 
 /* In a stream, or in the graph that it captures. */
@@ -147,10 +155,10 @@ int emu_enqueue(const void *kernel, void (*invoke)(const void *), void *argument
     *l = (struct emu_launch){kernel, invoke,  arguments,    release, grid,
                              block,  cluster, shared_bytes, early,   1};
     struct emu_op op = {.kind = EMU_OP_KERNEL, .launch = l};
-    enter();
+    emu_enter();
     cudaError_t e = enqueue(stream, &op);
     emu_launch_drop(l);
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -308,13 +316,13 @@ static bool device_idle(const void *device)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    enter();
+    emu_enter();
     cudaError_t e = state();
     if (e == cudaSuccess)
         e = wait_for(device_idle, &emu.devices[current_device]);
     if (e == cudaSuccess)
         emu_streams_learn(&emu.devices[current_device]);
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -323,13 +331,13 @@ cudaError_t cudaDeviceSynchronize(void)
 static cudaError_t allocate(void **memory, size_t bytes, int device, const char *kind)
 {
     *memory = NULL;
-    enter();
+    emu_enter();
     cudaError_t e = state();
     if (e == cudaSuccess && bytes) {
         *memory = emu_allocate(bytes, device, kind);
         e = *memory ? cudaSuccess : cudaErrorMemoryAllocation;
     }
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -354,13 +362,13 @@ cudaError_t cudaFree(void *memory)
     cudaError_t e = cudaSuccess;
     if (!memory)
         return cudaSuccess;
-    enter();
+    emu_enter();
     /* It waits for the device, as CUDA's does. */
     if (state() == cudaSuccess)
         e = wait_for(device_idle, &emu.devices[current_device]);
     if (emu.open && !emu_deallocate(memory))
         e = cudaErrorInvalidValue;
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -412,18 +420,18 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 {
     struct emu_op op = {.kind = EMU_OP_COPY, .to = to, .from = from, .bytes = bytes};
     (void)kind;
-    enter();
+    emu_enter();
     cudaError_t e = enqueue(stream, &op);
-    leave();
+    emu_leave();
     return result(e);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     struct emu_op op = {.kind = EMU_OP_FILL, .to = to, .bytes = bytes, .value = value};
-    enter();
+    emu_enter();
     cudaError_t e = enqueue(stream, &op);
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -448,12 +456,12 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     (void)flags;
-    enter();
+    emu_enter();
     cudaError_t e = state();
     *stream = e == cudaSuccess ? emu_stream_new(&emu.devices[current_device]) : NULL;
     if (e == cudaSuccess && !*stream)
         e = cudaErrorMemoryAllocation;
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -470,7 +478,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    enter();
+    emu_enter();
     cudaError_t e = state();
     struct emu_stream *s = e == cudaSuccess ? stream_of(stream) : NULL;
     if (s && s->capture)
@@ -479,7 +487,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         e = wait_for(emu_stream_idle, s);
     if (e == cudaSuccess)
         emu_clock_join(&emu.host_known, s->known);
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -492,12 +500,12 @@ static bool enough(const void *until)
 static cudaError_t work_a_little(void)
 {
     uint64_t until = emu.counts.steps + 1000;
-    return wait_for(enough, &until);
+    return wait_some(enough, &until, false);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    enter();
+    emu_enter();
     cudaError_t e = state();
     struct emu_stream *s = e == cudaSuccess ? stream_of(stream) : NULL;
     if (s && s->capture)
@@ -508,26 +516,26 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         e = cudaErrorNotReady;
     if (e == cudaSuccess)
         emu_clock_join(&emu.host_known, s->known);
-    leave();
+    emu_leave();
     return result(e);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     cudaError_t e = cudaStreamSynchronize(stream);
-    enter();
+    emu_enter();
     if (emu.open)
         emu_stream_free(stream);
-    leave();
+    emu_leave();
     return result(e);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
     struct emu_op op = {.kind = EMU_OP_CALL, .function = function, .argument = argument};
-    enter();
+    emu_enter();
     cudaError_t e = enqueue(stream, &op);
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -550,9 +558,9 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    enter();
+    emu_enter();
     emu_event_drop(event);
-    leave();
+    emu_leave();
     return cudaSuccess;
 }
 
@@ -560,7 +568,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
  * line, in the order of the calls, which obeys them all. */
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    enter();
+    emu_enter();
     cudaError_t e = state();
     if (e == cudaSuccess) {
         struct emu_stream *s = stream_of(stream);
@@ -570,14 +578,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
             e = enqueue(stream, &op);
         }
     }
-    leave();
+    emu_leave();
     return result(e);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     (void)flags;
-    enter();
+    emu_enter();
     cudaError_t e = state();
     if (e == cudaSuccess) {
         struct emu_stream *s = stream_of(stream);
@@ -588,7 +596,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
             e = enqueue(stream, &op);
         }
     }
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -600,7 +608,7 @@ static bool event_done(const void *event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    enter();
+    emu_enter();
     cudaError_t e = state();
     if (e == cudaSuccess && !event_done(event))
         e = work_a_little();
@@ -608,19 +616,19 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         e = cudaErrorNotReady;
     if (e == cudaSuccess)
         emu_clock_join(&emu.host_known, event->known);
-    leave();
+    emu_leave();
     return result(e);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    enter();
+    emu_enter();
     cudaError_t e = state();
     if (e == cudaSuccess)
         e = wait_for(event_done, event);
     if (e == cudaSuccess)
         emu_clock_join(&emu.host_known, event->known);
-    leave();
+    emu_leave();
     return result(e);
 }
 
@@ -650,9 +658,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
     struct emu_stream *s = stream_of(stream);
     *graph = s->capture;
-    enter();
+    emu_enter();
     emu_streams_end_capture(s->capture);
-    leave();
+    emu_leave();
     return result(*graph ? cudaSuccess : cudaErrorInvalidValue);
 }
 
@@ -680,18 +688,18 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
-    enter();
+    emu_enter();
     for (struct emu_op *op = exec->head; op && e == cudaSuccess; op = op->next)
         e = enqueue(stream, op);
-    leave();
+    emu_leave();
     return result(e);
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
-    enter();
+    emu_enter();
     emu_graph_drop(graph);
-    leave();
+    emu_leave();
     return cudaSuccess;
 }
 

@@ -211,8 +211,7 @@ static void thread_free(struct emu_thread *t)
     emu_clock_drop(t->release_sys);
     for (int i = 0; i < t->acquired_count; i++)
         emu_clock_drop(t->acquired[i]);
-    emu_stack_give(t->stack);
-    free(t);
+    emu_stack_give(t->stack); /* and t with it */
 }
 
 static void barrier_complete(struct emu_cta *c);
@@ -255,15 +254,13 @@ static void thread_main(void)
 static struct emu_thread *thread_new(struct emu_cta *c, unsigned index)
 {
     const struct emu_launch *l = c->grid->launch;
-    struct emu_thread *t = malloc(sizeof(*t));
-    if (!t)
+    char *stack = emu_stack_take();
+    if (!stack)
         return NULL;
+    char *end = emu_stack_end(stack) - (sizeof(struct emu_thread) + 63) / 64 * 64;
+    struct emu_thread *t = (struct emu_thread *)(void *)end;
     memset(t, 0, offsetof(struct emu_thread, polls));
-    t->stack = emu_stack_take();
-    if (!t->stack) {
-        free(t);
-        return NULL;
-    }
+    t->stack = stack;
     t->index.x = index % l->block.x;
     t->index.y = index / l->block.x % l->block.y;
     t->index.z = index / l->block.x / l->block.y;
@@ -272,7 +269,7 @@ static struct emu_thread *thread_new(struct emu_cta *c, unsigned index)
     t->known = emu_clock_hold(c->grid->start);
     t->release_gpu = emu_clock_hold(c->grid->start);
     t->release_sys = emu_clock_hold(c->grid->start);
-    t->sp = emu_stack_prepare(t->stack, thread_main);
+    t->sp = emu_stack_prepare(end, thread_main);
     emu.counts.threads++;
     return t;
 }
@@ -488,6 +485,7 @@ bool emu_run(bool (*done)(const void *arg), const void *arg)
 {
     emu.last_effect = emu.counts.steps;
     emu.idle_rounds = 0;
+    emu.stuck = false;
     while (!emu.failed) {
         if (emu.streams_dirty)
             emu_streams_advance();
@@ -497,10 +495,14 @@ bool emu_run(bool (*done)(const void *arg), const void *arg)
         if (emu.counts.steps >= emu.mood_until)
             change_mood();
         struct emu_thread *t = draw();
-        if (t)
+        if (t) {
             resume(t);
-        else if (!idle())
+        } else if (!idle()) {
+            emu.stuck = emu_others_may_come();
+            if (emu.stuck)
+                break;
             emu_report_deadlock();
+        }
         if (emu.counts.steps - emu.last_effect > 20000000)
             emu_report_deadlock();
     }

@@ -258,12 +258,13 @@ static void case_rows(conf_t *conf)
     static const sol_dtype_t dtypes[] = {SOL_FLOAT32, SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT64};
     unsigned char first[ROW * 8], other[ROW * 8];
     unsigned rounds = level_is(conf, CONF_QUICK) ? 8 : level_is(conf, CONF_NORMAL) ? 40 : 1000;
+    size_t most = conf->device->most_bytes ? conf->device->most_bytes / 8 : 300000;
     for (size_t d = 0; d < 4; d++) {
         uint64_t seed = conf->options->seed + d, random = seed;
         if (!reduce_with_row(conf, dtypes[d], ROW, 0, seed, first))
             return;
         for (unsigned i = 0; i < rounds; i++) {
-            size_t rest = conf_random_count(&random, 300000);
+            size_t rest = conf_random_count(&random, most);
             size_t at = team_random(&random) % (rest + 1);
             team_doing(conf->team, conf->rank, "row at %zu of %zu x %s", at, ROW + rest,
                        sol_dtype_name(dtypes[d]));
@@ -282,6 +283,8 @@ static void case_large(conf_t *conf)
 {
     const size_t count = 10556587;
     unsigned turn = 7;
+    if (conf_leaves_out(conf, count))
+        return;
     for (const sol_func_t *func = conf_funcs; *func != SOL_FUNC_COUNT; func++) {
         sol_dtype_t dtype = *func == SOL_FUNC_ALL_REDUCE ? SOL_BFLOAT16 : SOL_UINT8;
         conf_call_t call =
@@ -357,6 +360,8 @@ static void huge_check(conf_t *conf, const unsigned char *memory, size_t count, 
 static void case_huge(conf_t *conf)
 {
     size_t count = ((size_t)1 << 31) + 4099, half = count / 2 + 1;
+    if (conf_leaves_out(conf, count))
+        return;
     if (memory_available() < 3 * count) {
         team_skip(conf->team, conf->rank, "not enough memory for two buffers of 2 GiB");
         return;

@@ -70,6 +70,8 @@ static void case_norm_large(conf_t *conf)
     static const size_t sizes[][2] = {{300, 1024}, {33, 8192}, {2, 40001}, {1, 131072}, {700, 33}};
     for (unsigned i = 0; i < 5; i++) {
         norm_case_t c;
+        if (conf_leaves_out(conf, sizes[i][0] * sizes[i][1]))
+            return;
         norm_case_draw(&c, &conf->random, 1000);
         c.tokens = sizes[i][0];
         c.hidden = sizes[i][1];

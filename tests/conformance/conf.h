@@ -18,6 +18,11 @@ typedef struct conf_device {
     const char *name;
     sol_backend_kind_t backend;
     bool cheap_alloc; /* alloc is malloc: every small buffer can have its own, of the exact size */
+    /* Of a machine that is emulated; 0: no such limit. */
+    size_t staging_bytes; /* of communicators */
+    size_t little_bytes;  /* of those of cases that ask for little */
+    size_t most_bytes;    /* calls of more (count times element size) are left out */
+    int patience;         /* deadlines are so many times as long */
     bool (*open)(int rank, void **stream);
     /* A further thread of the rank that has stream `of`: a stream of its own, which close() ends.
      */
@@ -88,7 +93,8 @@ typedef struct conf {
     size_t host_bytes[4];
 } conf_t;
 
-/* Performs and verifies. False if it could not be performed (then conf->stopped). */
+/* Performs and verifies. False if it could not be performed (then conf->stopped). True as well for
+ * what the device leaves out. */
 bool conf_perform(conf_t *conf, const conf_call_t *call);
 /* The same, on another communicator of which this is rank `rank` of `nranks`; only hashes of whole
  * communicators are compared, so none are here. */
@@ -110,6 +116,9 @@ extern const sol_func_t conf_funcs[];
 /* Elements from rank `from` to rank `to` of the all_to_all_v that `call` describes. */
 size_t conf_pair_count(const conf_call_t *call, int from, int to);
 
+/* Is so much beyond what the device does? Then the case is skipped, and says so. */
+bool conf_leaves_out(conf_t *conf, size_t bytes);
+
 /* A count between 0 and `largest`, small ones as likely as large ones. */
 size_t conf_random_count(uint64_t *random, size_t largest);
 void conf_random_call(conf_t *conf, conf_call_t *call, size_t largest);
@@ -128,6 +137,9 @@ typedef struct conf_case {
 
 extern const conf_case_t conf_cases_data[], conf_cases_comm[], conf_cases_memory[],
     conf_cases_fused[], conf_cases_vocab[], conf_cases_moe[]; /* end: name NULL */
+
+/* The program; main() unless CONF_NO_MAIN is defined. */
+int conf_main(int argc, char **argv);
 
 #define CONF_DOING 256 /* bytes of conf_t.doing */
 

@@ -463,6 +463,11 @@ static void delay(conf_t *conf)
         team_sleep_us((unsigned)((h >> 8) % conf->delay_us));
 }
 
+static bool too_large(const conf_t *conf, size_t bytes)
+{
+    return conf->device->most_bytes != 0 && bytes > conf->device->most_bytes;
+}
+
 static bool perform(conf_t *conf, sol_comm_t comm, int rank, int nranks, const conf_call_t *call,
                     bool hash)
 {
@@ -472,6 +477,8 @@ static bool perform(conf_t *conf, sol_comm_t comm, int rank, int nranks, const c
         return false;
     }
     s.size = ref_size(call->dtype);
+    if (too_large(conf, call->count * s.size))
+        return true; /* on all ranks alike */
     conf->calls++;
     conf_describe(call, conf->doing, CONF_DOING);
     shape_counts(&s);
@@ -536,6 +543,14 @@ void conf_compare_hashes(conf_t *conf)
 }
 
 /* ------------------------------------------------------------------------ odds and ends */
+
+bool conf_leaves_out(conf_t *conf, size_t bytes)
+{
+    if (!too_large(conf, bytes))
+        return false;
+    team_skip(conf->team, conf->rank, "too much for this device");
+    return true;
+}
 
 bool conf_use_symmetric(conf_t *conf, size_t bytes)
 {

@@ -110,6 +110,12 @@ extern const conf_device_t conf_device_cuda;
 const conf_device_t conf_device_cuda = {.name = "cuda",
                                         .backend = SOL_BACKEND_CUDA,
                                         .cheap_alloc = false,
+#ifdef SOL_EMU
+                                        .staging_bytes = 256 << 10,
+                                        .little_bytes = 190 << 10,
+                                        .most_bytes = 32 << 10,
+                                        .patience = 20,
+#endif
                                         .open = cuda_open,
                                         .enter = cuda_enter,
                                         .close = cuda_close,

@@ -14,18 +14,20 @@
 static const char usage[] =
     "conformance [--backend cpu] [--quick | --full] [--ranks N]\n"
     "            [--threads | --processes | --one-process]\n"
-    "            [--case TEXT] [--seed N] [--calls N] [--list]\n"
+    "            [--case TEXT] [--but NAME,...] [--seed N] [--calls N] [--list]\n"
     "  --quick      a selection for sanitizers;  --full  hours of it, by hand\n"
     "  --ranks N    only with N ranks;  --threads, --processes  only in this way\n"
     "  --one-process  all cases as threads of this process: GPUs are started once\n"
     "  --case TEXT  only cases whose name contains TEXT, such as matrix/n3\n"
+    "  --but NAMES  not the cases of these names\n"
     "  --seed N     of all random choices (printed; the same seed makes the same calls)\n"
     "  --calls N    of the randomised cases\n";
 
 typedef struct {
     conf_options_t options;
     tally_t tally;
-    int ranks; /* 0: as each case says */
+    const char *but; /* names, between commas; NULL: none */
+    int ranks;       /* 0: as each case says */
     bool threads, processes, here, list;
 } program_t;
 
@@ -50,6 +52,13 @@ bool conf_comm(conf_t *conf, sol_comm_t *comm, const sol_unique_id_t *id, int ra
     return true;
 }
 
+static size_t staging_of(const conf_device_t *device, const conf_case_t *what)
+{
+    return what->staging_bytes == 0   ? device->staging_bytes
+           : device->little_bytes > 0 ? device->little_bytes
+                                      : what->staging_bytes;
+}
+
 static void rank_main(team_t *team, int rank, void *arg)
 {
     const job_t *job = arg;
@@ -58,7 +67,7 @@ static void rank_main(team_t *team, int rank, void *arg)
                    .team = team,
                    .rank = rank,
                    .nranks = team->nranks,
-                   .staging_bytes = job->what->staging_bytes,
+                   .staging_bytes = staging_of(job->options->device, job->what),
                    .doing = team->rank[rank].doing,
                    .random = team->seed,
                    .own_random = team->seed + 1000003u * (unsigned)(rank + 1)};
@@ -83,12 +92,21 @@ static void rank_main(team_t *team, int rank, void *arg)
     conf.device->close(conf.stream);
 }
 
+static bool left_out(const char *but, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = but; at && (at = strstr(at, name)) != NULL; at++)
+        if ((at == but || at[-1] == ',') && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
 static void run_one(program_t *program, const conf_case_t *what, int nranks, bool threads)
 {
     char name[64], epoch[32];
     int skips = 0;
     snprintf(name, sizeof(name), "%s/n%d%s", what->name, nranks, threads ? "t" : "");
-    if (!tally_wants(&program->tally, name))
+    if (!tally_wants(&program->tally, name) || left_out(program->but, what->name))
         return;
     if (program->list) {
         printf("%s\n", name);
@@ -107,6 +125,8 @@ static void run_one(program_t *program, const conf_case_t *what, int nranks, boo
                            .seed = team_mix(program->options.seed + (uint64_t)nranks)};
     if (program->options.level == CONF_FULL)
         team.deadline_s *= 20;
+    if (program->options.device->patience)
+        team.deadline_s *= program->options.device->patience;
     double begin = team_now();
     int failures = team_run(&team, rank_main, &job, &skips);
     tally_case(&program->tally, name, failures, skips > 0, team_now() - begin);
@@ -165,6 +185,8 @@ static bool parse(program_t *p, int argc, char **argv)
             p->ranks = atoi(value);
         else if (take_value(argc, argv, &i, "--case", &value))
             p->tally.only = value;
+        else if (take_value(argc, argv, &i, "--but", &value))
+            p->but = value;
         else if (take_value(argc, argv, &i, "--seed", &value))
             p->options.seed = strtoull(value, NULL, 0);
         else if (take_value(argc, argv, &i, "--calls", &value))
@@ -175,7 +197,7 @@ static bool parse(program_t *p, int argc, char **argv)
     return p->options.device != NULL && p->ranks >= 0 && p->ranks <= 8;
 }
 
-int main(int argc, char **argv)
+int conf_main(int argc, char **argv)
 {
     program_t program = {.options = {.device = conf_device_named("cpu"),
                                      .level = CONF_NORMAL,
@@ -195,3 +217,10 @@ int main(int argc, char **argv)
     run_table(&program, conf_cases_vocab);
     return program.list ? 0 : tally_finish(&program.tally);
 }
+
+#ifndef CONF_NO_MAIN
+int main(int argc, char **argv)
+{
+    return conf_main(argc, argv);
+}
+#endif

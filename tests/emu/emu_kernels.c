@@ -17,14 +17,13 @@
  */
 #include "common/team.h"
 #include "conformance/reference.h"
+#include "emu_jobs.h"
 #include "emu_ranks.h"
 #include "solccl/device/gpu_word.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define BATCH 6
 #define BATCHES 4
@@ -623,53 +622,17 @@ struct plan {
 };
 
 /* Seeds are (number << 8 | ranks), so that a seed alone repeats its program. */
-static int run_share(const struct plan *plan, int job)
+static struct emu_tally run_share(const void *arg, int job)
 {
-    int failures = 0;
+    const struct plan *plan = arg;
+    struct emu_tally tally = {0, 0};
     unsigned k = 0;
-    for (unsigned s = 0; s < plan->seeds; s++)
-        for (int n = plan->low; n <= plan->high; n++)
-            if ((int)(k++ % (unsigned)plan->jobs) == job) {
-                failures += !run_program((plan->base + s) << 8 | (uint64_t)n, n);
-                if (failures >= (few ? 1 : 3))
-                    return failures;
-            }
-    return failures;
-}
-
-static int run_all(const struct plan *plan)
-{
-    int pipes[2], failed = 0;
-    unsigned long long passed = 0;
-    if (pipe(pipes) != 0)
-        return 1;
-    fflush(stdout);
-    for (int j = 0; j < plan->jobs; j++) {
-        if (fork() == 0) {
-            int failures = run_share(plan, j);
-            unsigned long long count = operations;
-            fflush(stdout);
-            if (write(pipes[1], &count, sizeof(count)) != sizeof(count))
-                failures++;
-            _exit(failures ? 1 : 0);
-        }
-    }
-    close(pipes[1]);
-    for (int j = 0; j < plan->jobs; j++) {
-        int status = 0;
-        unsigned long long count = 0;
-        wait(&status);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-            failed++;
-            if (WIFSIGNALED(status))
-                printf("FAILED: a job died by signal %d\n", WTERMSIG(status));
-        }
-        if (read(pipes[0], &count, sizeof(count)) == sizeof(count))
-            passed += count;
-    }
-    close(pipes[0]);
-    printf("%llu passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    for (unsigned s = 0; s < plan->seeds && tally.failed < (few ? 1 : 3); s++)
+        for (int n = plan->low; n <= plan->high && tally.failed < (few ? 1 : 3); n++)
+            if ((int)(k++ % (unsigned)plan->jobs) == job)
+                tally.failed += !run_program((plan->base + s) << 8 | (uint64_t)n, n);
+    tally.passed = operations;
+    return tally;
 }
 
 int main(int argc, char **argv)
@@ -717,5 +680,5 @@ int main(int argc, char **argv)
         printf("%llu passed, %d failed\n", (unsigned long long)operations, !good);
         return good ? 0 : 1;
     }
-    return run_all(&plan);
+    return emu_jobs(plan.jobs, run_share, &plan);
 }

@@ -13,6 +13,7 @@
 #include "common/team.h"
 #include "conformance/norm_reference.h"
 #include "device/kernels/norm_launch.h"
+#include "emu_jobs.h"
 #include "emu_ranks.h"
 
 #include <stdlib.h>
@@ -213,44 +214,57 @@ static void run_absent(uint64_t seed, int n, int spread)
     failed += !good;
 }
 
+struct plan {
+    unsigned seeds;
+    int low, high, jobs;
+};
+
+static struct emu_tally run_share(const void *arg, int job)
+{
+    const struct plan *plan = arg;
+    const int most = few ? 1 : 3;
+    unsigned k = 0;
+    for (unsigned s = 1; s <= plan->seeds && failed < most; s++)
+        for (int n = plan->low; n <= plan->high && failed < most; n++)
+            if ((int)(k++ % (unsigned)plan->jobs) == job)
+                run_program((uint64_t)s << 8 | (uint64_t)n, n);
+    for (int spread = 1; spread <= 4 && !few; spread *= 2)
+        for (int n = 2; n <= 4; n++)
+            if ((int)(k++ % (unsigned)plan->jobs) == job)
+                run_absent(100 + (uint64_t)n, n, spread);
+    return (struct emu_tally){(unsigned long long)passed, failed};
+}
+
 int main(int argc, char **argv)
 {
-    unsigned seeds = 24;
-    int low = 1, high = 8;
+    struct plan plan = {24, 1, 8, 2};
     uint64_t seed = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--quick") == 0)
-            seeds = 4;
+            plan.seeds = 4;
         else if (strcmp(argv[i], "--few") == 0)
             few = true;
         else if (strcmp(argv[i], "-v") == 0)
             verbose = true;
         else if (strcmp(argv[i], "--seeds") == 0)
-            seeds = (unsigned)strtoul(value, NULL, 0), i++;
+            plan.seeds = (unsigned)strtoul(value, NULL, 0), i++;
         else if (strcmp(argv[i], "--seed") == 0)
             seed = strtoull(value, NULL, 0), i++;
         else if (strcmp(argv[i], "--jobs") == 0)
-            i++;
+            plan.jobs = (int)strtol(value, NULL, 0), i++;
         else if (strcmp(argv[i], "--ranks") == 0) {
             char *end;
-            low = high = (int)strtol(value, &end, 10);
+            plan.low = plan.high = (int)strtol(value, &end, 10);
             if (*end == '-')
-                high = (int)strtol(end + 1, NULL, 10);
+                plan.high = (int)strtol(end + 1, NULL, 10);
             i++;
         }
     }
-    if (seed) {
-        run_program(seed, (int)(seed & 255));
-    } else {
-        for (unsigned s = 1; s <= seeds && failed < (few ? 1 : 3); s++)
-            for (int n = low; n <= high && failed < (few ? 1 : 3); n++)
-                run_program((uint64_t)s << 8 | (uint64_t)n, n);
-        for (int spread = 1; spread <= 4 && !few; spread *= 2)
-            for (int n = 2; n <= 4; n++)
-                run_absent(100 + (uint64_t)n, n, spread);
-    }
+    if (!seed)
+        return emu_jobs(plan.jobs, run_share, &plan);
+    run_program(seed, (int)(seed & 255));
     printf("%d passed, %d failed\n", passed, failed);
     return failed ? 1 : 0;
 }

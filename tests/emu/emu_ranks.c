@@ -50,10 +50,19 @@ void emu_ranks_use(const struct emu_ranks *p, int rank)
     cudaSetDevice(rank % p->devices);
 }
 
+/* Slots of 4 KB. */
+static struct sol_gpu_layout layout_of(int n)
+{
+    const struct sol_gpu_layout least = sol_gpu_layout_of(n, 1);
+    const uint64_t parity = (uint64_t)n * 4096;
+    return sol_gpu_layout_of(n, SOL_GPU_CONTROL_BYTES + (least.total - least.p2p) +
+                                    parity / 2 * 3 * SOL_GPU_PARITIES);
+}
+
 static void make_rank(struct emu_ranks *p, int r, char **staging)
 {
     struct sol_gpu_comm *c = &p->comm[r];
-    c->layout = sol_gpu_layout_of(p->n, 1);
+    c->layout = layout_of(p->n);
     c->rank = r;
     c->nranks = p->n;
     c->timeout_ns = EMU_RANKS_TIMEOUT_NS;

@@ -44,14 +44,23 @@ static __global__ void __launch_bounds__(THREADS)
         probe.arrived[from] = 1;
 }
 
+/* By name and not with <<<>>>, which the emulator's compilers do not have. */
+static cudaError_t launch(void (*kernel)(const struct sol_cuda_probe),
+                          const struct sol_cuda_probe *probe, cudaStream_t stream)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)probe->nranks);
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, kernel, *probe);
+}
+
 cudaError_t sol_cuda_probe_write(const struct sol_cuda_probe *probe, cudaStream_t stream)
 {
-    probe_write<<<(unsigned)probe->nranks, THREADS, 0, stream>>>(*probe);
-    return cudaGetLastError();
+    return launch(probe_write, probe, stream);
 }
 
 cudaError_t sol_cuda_probe_check(const struct sol_cuda_probe *probe, cudaStream_t stream)
 {
-    probe_check<<<(unsigned)probe->nranks, THREADS, 0, stream>>>(*probe);
-    return cudaGetLastError();
+    return launch(probe_check, probe, stream);
 }

@@ -104,11 +104,17 @@ static int most_ctas(const struct sol_gpu_comm *comm, int per_sm)
 
 /* ------------------------------------------------------------------------------------ the plan */
 
+/* What a second hop's 1.2 us are worth at 360 GB/s, in bytes. Less in the emulator, so that small
+ * messages reach the switch. */
+#ifndef SOL_GPU_HOP_WORTH
+#define SOL_GPU_HOP_WORTH 432000
+#endif
+
 /* The largest message of n ranks for which one hop beats two: where the bytes saved,
- * (n-1)(1-2/n) S, take as long at 360 GB/s as the 1.2 us of a second hop. */
+ * (n-1)(1-2/n) S, take as long as the second hop. */
 static uint64_t one_shot_limit(int n)
 {
-    return n <= 2 ? UINT64_MAX : (uint64_t)432000 * n / ((uint64_t)(n - 1) * (n - 2));
+    return n <= 2 ? UINT64_MAX : (uint64_t)SOL_GPU_HOP_WORTH * n / ((uint64_t)(n - 1) * (n - 2));
 }
 
 /* With two ranks a message beyond a slot goes as several, one kernel each, if slots are worth it: a

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda.h: as much of the driver's types as the host side's memory bookkeeping
- * names, for its unit tests where there is no CUDA. Only names are the
- * driver's; values mean nothing, and nothing here is linked with a driver.
+ * names, for its unit tests where there is no CUDA and for the emulator
+ * (emu/emu_driver.c). Only names are the driver's; values mean nothing, and
+ * nothing here is linked with a driver.
  */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
@@ -32,11 +33,15 @@ typedef enum {
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128,
-    CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED = 132
+    CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED = 132,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134
 } CUdevice_attribute;
 
 typedef enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1 } CUmemAllocationType;
-typedef enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 } CUmemLocationType;
+typedef enum {
+    CU_MEM_LOCATION_TYPE_DEVICE = 1,
+    CU_MEM_LOCATION_TYPE_HOST_NUMA = 3
+} CUmemLocationType;
 typedef enum { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 } CUmemAccess_flags;
 typedef enum {
     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
