@@ -103,7 +103,8 @@ emulator() { # emulator BUILD: the kernels of GPU ranks, without a GPU
     }
     "$1/tests/emu_litmus" && "$1/tests/emu_faults" && "$1/tests/emu_multicast" &&
         "$1/tests/emu_kernels" --quick && "$1/tests/emu_norm" --quick &&
-        "$1/tests/emu_fused" --quick && tests/emu/conformance.sh "$1" quick
+        "$1/tests/emu_fused" --quick && "$1/tests/emu_transfer" --quick &&
+        tests/emu/conformance.sh "$1" quick
 }
 
 # share FILE: the names of a third of its mutants, for time; which third, the commit decides, so that

@@ -29,6 +29,7 @@ from ._library import (
     unique_id,
     version,
 )
+from ._transfer import Transfer
 
 __version__ = version()
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "StateError",
     "SystemCallError",
     "TimedOutError",
+    "Transfer",
     "UnsupportedError",
     "group",
     "machine_info",

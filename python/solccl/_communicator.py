@@ -18,6 +18,7 @@ from typing import Any
 from . import _arrays
 from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, stream_of
 from ._library import Config, Info, NormArgs, UniqueId, VocabArgs, check, failure, lib, unique_id
+from ._transfer import Transfer
 
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}
 OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
@@ -594,6 +595,12 @@ class Communicator:
         check(lib.sol_mem_alloc(self._h(), count * itemsize(code), byref(memory)), self._handle)
         owner = _Symmetric(self, memory.value or 0, count * itemsize(code))
         return owner.array(shape, dtype, code)
+
+
+    def transfer(self, regions: Sequence[Any], counters: int = 16) -> Transfer:
+        """For one-sided writes: `regions` are arrays of this rank's that the others may write to (as
+        many on every rank; GPU ranks: of `empty`). Collective."""
+        return Transfer(self, regions, counters)
 
 
 class _Symmetric:

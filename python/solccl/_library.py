@@ -188,6 +188,53 @@ class VocabArgs(Structure):
     ]
 
 
+class Region(Structure):
+    """sol_region_t."""
+
+    _fields_ = [("memory", c_void_p), ("bytes", c_size_t)]
+
+
+class TransferConfig(Structure):
+    """sol_transfer_config_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("regions", POINTER(Region)),
+        ("nregions", c_int),
+        ("counters", c_int),
+    ]
+
+
+class Write(Structure):
+    """sol_write_t."""
+
+    _fields_ = [
+        ("source", c_void_p),
+        ("bytes", c_size_t),
+        ("offset", c_size_t),
+        ("peer", c_int),
+        ("region", c_int),
+    ]
+
+
+class Pages(Structure):
+    """sol_pages_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("source", c_void_p),
+        ("from_stride", c_size_t),
+        ("from_pages", c_void_p),
+        ("offset", c_size_t),
+        ("to_stride", c_size_t),
+        ("to_pages", c_void_p),
+        ("npages", c_size_t),
+        ("page_bytes", c_size_t),
+        ("peer", c_int),
+        ("region", c_int),
+    ]
+
+
 def _find() -> ctypes.CDLL:
     """SOLCCL_LIBRARY, else the one in this package, else the one of the system."""
     named = os.environ.get("SOLCCL_LIBRARY")
@@ -238,6 +285,13 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_recv": (c_int, [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_group_start": (c_int, []),
     "sol_group_end": (c_int, []),
+    "sol_transfer_create": (c_int, [c_void_p, POINTER(TransferConfig), POINTER(c_void_p)]),
+    "sol_transfer_destroy": (c_int, [c_void_p]),
+    "sol_transfer_write": (c_int, [POINTER(Write), c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_transfer_write_pages": (c_int, [POINTER(Pages), c_size_t, c_int, c_int, c_void_p, c_void_p]),
+    "sol_transfer_await": (c_int, [c_void_p, c_int, c_int, c_uint64, c_void_p]),
+    "sol_transfer_wait": (c_int, [c_void_p, c_int, c_int, c_uint64, c_int]),
+    "sol_transfer_count": (c_int, [c_void_p, c_int, c_int, POINTER(c_uint64)]),
     "sol_explain": (c_int, [c_void_p, c_int, c_size_t, c_int, c_int, c_char_p, c_size_t]),
     "sol_machine_info": (c_int, [c_char_p, c_size_t]),
 }

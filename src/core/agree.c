@@ -17,6 +17,7 @@ static const char *function_of(uint32_t what)
            : what == SOL_AGREE_MOE      ? "sol_moe_create"
            : what == SOL_AGREE_SLEEP    ? "sol_comm_sleep"
            : what == SOL_AGREE_WAKE     ? "sol_comm_wake"
+           : what == SOL_AGREE_TRANSFER ? "sol_transfer_create"
                                         : "sol_mem_alloc";
 }
 

@@ -15,6 +15,10 @@
 #include "solccl/fused.h"
 #include "solccl/moe.h"
 
+struct sol_place;
+struct sol_transfer;
+struct sol_transfer_work;
+
 /* A reduction as a call carries it: a built-in operation, or SOL_SUM with this rank's scalar. */
 typedef struct sol_reduction {
     sol_redop_t op; /* SOL_SUM ... SOL_AVG: never a handle */
@@ -129,6 +133,27 @@ typedef struct sol_backend {
     sol_status_t (*sleep_release)(sol_comm_t comm);
     sol_status_t (*sleep_restore)(sol_comm_t comm);
     void (*sleep_forget)(sol_comm_t comm);
+    /* solccl/transfer.h (core/transfer.h); all NULL: these ranks have none. Offer and open are
+     * local: how others can reach `bytes` (at least 1) of this rank's `memory` (sets the thread
+     * error where they cannot), and, given what all ranks offered (each its counters, then its
+     * regions), where that is from here; open sets transfer->state, and close frees it and the
+     * counters. Read, by any thread: what each rank has counted; acquires. Await enqueues; NULL:
+     * core waits. */
+    sol_status_t (*transfer_offer)(sol_comm_t comm, void *memory, size_t bytes,
+                                   struct sol_place *place);
+    sol_status_t (*transfer_open)(sol_comm_t comm, struct sol_transfer *transfer,
+                                  const struct sol_place *places);
+    void (*transfer_close)(sol_comm_t comm, struct sol_transfer *transfer);
+    sol_status_t (*transfer_write)(sol_comm_t comm, struct sol_transfer *transfer,
+                                   const struct sol_transfer_work *work);
+    sol_status_t (*transfer_await)(sol_comm_t comm, struct sol_transfer *transfer, int counter,
+                                   int from, uint64_t value, void *stream);
+    sol_status_t (*transfer_read)(sol_comm_t comm, struct sol_transfer *transfer, int counter,
+                                  uint64_t *values);
+
+    /* Make the communicator fail, on all ranks, with this text; returns `status`. Of the thread
+     * that uses it. NULL: sol_comm_fail has to do. */
+    sol_status_t (*fail)(sol_comm_t comm, sol_status_t status, const char *text);
 
     /* For kernels of the caller's: where every rank's part of `memory`, of mem_alloc, is mapped,
      * and what bounds their waits; and a copy into own memory, complete on return. Local. NULL:

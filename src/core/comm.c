@@ -9,6 +9,7 @@
  * instead of being read from freed memory or taken for a newer one. It costs
  * some KiB for the most communicators a process ever had at once.
  */
+#include "core/transfer.h"
 #include "core/unique_id.h"
 #include "core/use.h"
 
@@ -508,6 +509,7 @@ void sol_comm_free(sol_comm_t comm)
 {
     sol_registrations_free(comm);
     sol_dev_records_free(comm);
+    sol_transfers_free(comm);
     atomic_store(&comm->magic, 0); /* first: who looks afterwards finds no communicator */
     let_readers_finish(comm);
     comm->backend->close(comm);

@@ -71,6 +71,7 @@ struct sol_comm {
     struct sol_premul premul[SOL_MAX_PREMUL];
     struct sol_registration *registrations;  /* of the one thread that uses the communicator */
     struct sol_dev_record *dev_records;      /* its device communicators; of that thread too */
+    struct sol_transfer *transfers;          /* also those that were destroyed */
     struct sol_comm *next_spare, *next_ever; /* comm.c: handles without a communicator; all */
 };
 

@@ -95,7 +95,8 @@ typedef enum {
     SOL_AGREE_GROW = 4,
     SOL_AGREE_MOE = 5,
     SOL_AGREE_SLEEP = 6,
-    SOL_AGREE_WAKE = 7
+    SOL_AGREE_WAKE = 7,
+    SOL_AGREE_TRANSFER = 8 /* color: regions; key: counters */
 } sol_agree_what;
 
 typedef struct sol_agree {

@@ -43,6 +43,29 @@ def raises(kind, call, *words):
     raise AssertionError(f"no {kind.__name__} was raised")
 
 
+def test_transfer():
+    """KV pages to the next rank, a list to all, and a wait that is too short."""
+    page, n = 4096, 12
+    to, source = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    cache = COMM.empty((n + 1, page), np.uint8)
+    flags = np.zeros(SIZE, np.int64)  # plain memory
+    own = np.random.default_rng(RANK).integers(0, 255, (n, page)).astype(np.uint8)
+    theirs = np.random.default_rng(source).integers(0, 255, (n, page)).astype(np.uint8)
+    order = np.random.default_rng(99).permutation(n).astype(np.uint32)
+    with COMM.transfer([cache, flags], counters=3) as t:
+        raises(solccl.TimedOutError, lambda: t.wait(2, 1, timeout=0.01), "counter 2", "stands at 0")
+        raises(solccl.ArgumentError, lambda: t.write([(own, to, 2 * page)]), "writes[0].offset")
+        raises(ValueError, lambda: t.write_pages(own, to, page, [1, 2], [1]), "from_pages")
+        t.write_pages(own, to, page, range(n), order, counter=0)
+        t.wait(0, n, source=source)
+        assert (cache[order] == theirs).all() and (cache[n] == 0).all()
+        t.write([(np.int64(7 + RANK).reshape(1), r, 8 * RANK, 1) for r in range(SIZE)], 1, "bytes")
+        t.wait_on_stream(1, 8 * SIZE)
+        assert (flags == 7 + np.arange(SIZE)).all() and t.count(1) == 8 * SIZE
+        COMM.barrier()
+    raises(ValueError, lambda: t.count(0), "closed")
+
+
 def test_reductions():
     for dtype in ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"):
         x, all_ = of(RANK, dtype=dtype), every(dtype=dtype)

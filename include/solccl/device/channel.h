@@ -59,7 +59,8 @@ struct sol_channel {
 enum sol_gpu_who {
     SOL_GPU_WHO_SESSION = 64, /* `bytes`: its number; `sequence`: its epoch */
     SOL_GPU_WHO_BARRIER = 65, /* likewise */
-    SOL_GPU_WHO_COUNTER = 66  /* `bytes`: its number; `sequence`: the value awaited */
+    SOL_GPU_WHO_COUNTER = 66, /* `bytes`: its number; `sequence`: the value awaited */
+    SOL_GPU_WHO_TRANSFER = 67 /* a counter of transfer.h: above bit 16 of `bytes`, where it stood */
 };
 
 /* What a wait would say of itself. */

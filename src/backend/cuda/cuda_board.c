@@ -165,6 +165,15 @@ static sol_status_t tell_kernel(const struct sol_gpu_error *error, int rank, uin
     if (error->awaited >= 0) {
         snprintf(whom, sizeof whom, "rank %d", error->awaited);
     }
+    if (error->func == SOL_GPU_WHO_TRANSFER) {
+        snprintf(text, bytes,
+                 "sol_transfer_await: counter %llu of rank %d stands at %llu, %llu was awaited for "
+                 "%.1f s from %s",
+                 (unsigned long long)error->bytes & 0xffff, rank,
+                 (unsigned long long)error->bytes >> 16, (unsigned long long)error->sequence,
+                 (double)timeout_ns * 1e-9, error->awaited >= 0 ? whom : "all ranks");
+        return SOL_ERR_TIMEOUT;
+    }
     snprintf(text, bytes, "a kernel: %s %llu, %s %llu: rank %d waited %.1f s for %s",
              error->func == SOL_GPU_WHO_SESSION   ? "session"
              : error->func == SOL_GPU_WHO_BARRIER ? "barrier"

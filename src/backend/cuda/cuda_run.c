@@ -57,8 +57,7 @@ void sol_cuda_abort(sol_comm_t comm)
     }
 }
 
-/* Has this rank's device or any host said that it is over? Two loads. */
-static sol_status_t still_healthy(sol_comm_t comm, const struct sol_cuda *state)
+sol_status_t sol_cuda_still_healthy(sol_comm_t comm, const struct sol_cuda *state)
 {
     const struct sol_cuda_board *board = state->board;
     if (SOL_LIKELY(atomic_load_explicit(&board->abort_word, memory_order_relaxed) == 0 &&
@@ -411,7 +410,7 @@ sol_status_t sol_cuda_run(sol_comm_t comm, const sol_call_t *call)
 {
     struct sol_cuda *state = sol_cuda_of(comm);
     struct sol_cuda_device_scope scope;
-    sol_status_t status = still_healthy(comm, state);
+    sol_status_t status = sol_cuda_still_healthy(comm, state);
     if (status != SOL_OK) {
         return status;
     }
@@ -452,7 +451,7 @@ sol_status_t sol_cuda_run_with(sol_comm_t comm, const sol_call_t *call, const vo
     struct sol_cuda_device_scope scope;
     struct sol_cuda_turn turn;
     cudaStream_t stream = (cudaStream_t)call->stream;
-    sol_status_t status = still_healthy(comm, state);
+    sol_status_t status = sol_cuda_still_healthy(comm, state);
     if (status != SOL_OK) {
         return status;
     }
@@ -476,7 +475,7 @@ sol_status_t sol_cuda_run_group(sol_comm_t comm, const sol_call_t *calls, size_t
 {
     struct sol_cuda *state = sol_cuda_of(comm);
     struct sol_cuda_device_scope scope;
-    sol_status_t status = still_healthy(comm, state);
+    sol_status_t status = sol_cuda_still_healthy(comm, state);
     status = status == SOL_OK ? check_self(comm, calls, ncalls) : status;
     if (status != SOL_OK || ncalls == 0) {
         return status;

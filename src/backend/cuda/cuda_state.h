@@ -61,6 +61,7 @@ struct sol_cuda {
     uint64_t region_ids;             /* given so far */
     size_t region_bytes;
     bool asleep;
+    int room_left; /* an SM is left to sol_transfer_await */
 };
 
 static inline struct sol_cuda *sol_cuda_of(sol_comm_t comm)
@@ -114,6 +115,8 @@ sol_status_t sol_cuda_run(sol_comm_t comm, const sol_call_t *call);
 sol_status_t sol_cuda_run_group(sol_comm_t comm, const sol_call_t *calls, size_t ncalls);
 /* Is the call one that goes to NCCL? The same answer on all ranks. */
 bool sol_cuda_for_nccl(const struct sol_cuda *state, const sol_call_t *call);
+/* Has this rank's device or any host said that it is over? Two loads. */
+sol_status_t sol_cuda_still_healthy(sol_comm_t comm, const struct sol_cuda *state);
 void sol_cuda_abort(sol_comm_t comm);
 void sol_cuda_poll_error(sol_comm_t comm);
 /* The op of a collective call, with what plan, environment and tuning file ask for. */
@@ -148,6 +151,18 @@ sol_status_t sol_cuda_sleep_prepare(sol_comm_t comm, bool keep);
 sol_status_t sol_cuda_sleep_release(sol_comm_t comm);
 sol_status_t sol_cuda_sleep_restore(sol_comm_t comm);
 void sol_cuda_sleep_forget(sol_comm_t comm);
+/* cuda_transfer.c */
+sol_status_t sol_cuda_transfer_offer(sol_comm_t comm, void *memory, size_t bytes,
+                                     struct sol_place *place);
+sol_status_t sol_cuda_transfer_open(sol_comm_t comm, struct sol_transfer *t,
+                                    const struct sol_place *places);
+void sol_cuda_transfer_close(sol_comm_t comm, struct sol_transfer *t);
+sol_status_t sol_cuda_transfer_write(sol_comm_t comm, struct sol_transfer *t,
+                                     const struct sol_transfer_work *work);
+sol_status_t sol_cuda_transfer_await(sol_comm_t comm, struct sol_transfer *t, int counter, int from,
+                                     uint64_t value, void *stream);
+sol_status_t sol_cuda_transfer_read(sol_comm_t comm, struct sol_transfer *t, int counter,
+                                    uint64_t *values);
 
 /* cuda_devcomm.c */
 sol_status_t sol_cuda_dev_window(sol_comm_t comm, const void *memory, sol_window_t *window,

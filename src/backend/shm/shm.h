@@ -16,6 +16,7 @@
  *     shm_window    symmetric memory; where a buffer can be read directly
  *     shm_pages     huge pages under buffers that come again and again
  *     shm_sleep     the memory of an idle communicator given back, and taken again
+ *     shm_transfer  one-sided writes
  *     shm_backend   the table
  *
  * A rank's segment, mapped by all ranks:
@@ -252,6 +253,7 @@ typedef struct sol_shm {
     uint64_t timing_since_ns;
     sol_shm_samples_t samples[2]; /* by role, as sol_shm_learned_t */
     sol_shm_extent_t extents[SOL_SHM_EXTENTS];
+    const char *doing; /* what is no call, for texts; NULL: set-up */
     sol_shm_peer_t peers[SOL_MAX_RANKS];
 } sol_shm_t;
 
@@ -559,6 +561,9 @@ sol_status_t sol_shm_mem_alloc(sol_comm_t comm, size_t bytes, void **memory);
 sol_status_t sol_shm_mem_free(sol_comm_t comm, void *memory);
 void sol_shm_windows_close(sol_shm_t *s);
 
+/* Is [memory, memory + bytes) in one of this rank's windows? Then *place says where. */
+bool sol_shm_in_window(const sol_shm_t *s, const void *memory, size_t bytes,
+                       sol_shm_place_t *place);
 /* How peers can reach [memory, memory + bytes) of this rank. `show`: by process_vm_readv too. */
 sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes, bool show);
 /* Where that is in this address space, or NULL: then only sol_shm_read_place reaches it. */
@@ -578,5 +583,17 @@ void sol_shm_readers_leave(sol_shm_t *s);
 
 /* A large call is about to use its buffers. */
 void sol_shm_use_pages(sol_shm_t *s, const sol_call_t *call);
+/* ------------------------------------------------------------------------- shm_transfer */
+
+sol_status_t sol_shm_transfer_offer(sol_comm_t comm, void *memory, size_t bytes,
+                                    struct sol_place *place);
+sol_status_t sol_shm_transfer_open(sol_comm_t comm, struct sol_transfer *t,
+                                   const struct sol_place *places);
+void sol_shm_transfer_close(sol_comm_t comm, struct sol_transfer *t);
+sol_status_t sol_shm_transfer_write(sol_comm_t comm, struct sol_transfer *t,
+                                    const struct sol_transfer_work *work);
+sol_status_t sol_shm_transfer_read(sol_comm_t comm, struct sol_transfer *t, int counter,
+                                   uint64_t *values);
+sol_status_t sol_shm_fail_text(sol_comm_t comm, sol_status_t status, const char *text);
 
 #endif

@@ -260,7 +260,7 @@ sol_status_t sol_shm_fail(sol_shm_t *s, sol_status_t status, const char *format,
 static void describe_own(const sol_shm_t *s, char *text, size_t bytes)
 {
     if (s->call == NULL) {
-        snprintf(text, bytes, "set-up");
+        snprintf(text, bytes, "%s", s->doing != NULL ? s->doing : "set-up");
         return;
     }
     sol_call_describe(s->call, text, bytes);

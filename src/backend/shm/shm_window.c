@@ -193,20 +193,26 @@ void sol_shm_windows_close(sol_shm_t *s)
 
 /* ------------------------------------------------------------------------------ places */
 
-sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes, bool show)
+bool sol_shm_in_window(const sol_shm_t *s, const void *memory, size_t bytes, sol_shm_place_t *place)
 {
-    sol_shm_place_t place = {.mode = SOL_SHM_STAGED, .where = (uint64_t)(uintptr_t)memory};
-    if (!s->direct || bytes == 0) {
-        return place;
-    }
     uintptr_t at = (uintptr_t)memory;
     for (size_t i = 0; i < s->window_count; i++) {
         const sol_shm_window_t *window = &s->windows[i];
         uintptr_t base = (uintptr_t)window->own;
         if (window->own != NULL && at >= base && bytes <= window->bytes &&
             at - base <= window->bytes - bytes) {
-            return (sol_shm_place_t){SOL_SHM_WINDOW, window->id, at - base};
+            *place = (sol_shm_place_t){SOL_SHM_WINDOW, window->id, at - base};
+            return true;
         }
+    }
+    return false;
+}
+
+sol_shm_place_t sol_shm_place(const sol_shm_t *s, const void *memory, size_t bytes, bool show)
+{
+    sol_shm_place_t place = {.mode = SOL_SHM_STAGED, .where = (uint64_t)(uintptr_t)memory};
+    if (!s->direct || bytes == 0 || sol_shm_in_window(s, memory, bytes, &place)) {
+        return place;
     }
     if (s->all_threads || (s->vm_readable && show)) {
         place.mode = SOL_SHM_ADDRESS;
