@@ -5,6 +5,7 @@
  */
 #include "base/base.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,13 +59,18 @@ uint64_t sol_alloc_count(void)
 
 void *sol_calloc(size_t count, size_t bytes)
 {
-    return refused() ? NULL : calloc(count, bytes);
+    if (refused()) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return calloc(count, bytes);
 }
 
 void *sol_aligned_calloc(size_t alignment, size_t bytes)
 {
     void *memory = NULL;
     if (refused() || posix_memalign(&memory, alignment, bytes) != 0) {
+        errno = ENOMEM; /* (posix_memalign leaves it alone) */
         return NULL;
     }
     return memset(memory, 0, bytes);

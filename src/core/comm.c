@@ -535,7 +535,7 @@ sol_status_t sol_comm_destroy(sol_comm_t comm)
                                 comm->name);
     }
     sol_group_forget(comm);
-    sol_use_end();
+    sol_use_leave(comm);
     sol_comm_free(comm);
     return SOL_OK;
 }

@@ -69,9 +69,11 @@ struct sol_comm {
                                                reader's text stays whole while others fail */
     _Atomic unsigned error_count; /* the latest is errors[(error_count - 1) % SLOTS] */
     struct sol_premul premul[SOL_MAX_PREMUL];
-    struct sol_registration *registrations;  /* of the one thread that uses the communicator */
-    struct sol_dev_record *dev_records;      /* its device communicators; of that thread too */
-    struct sol_transfer *transfers;          /* also those that were destroyed */
+    struct sol_registration *registrations; /* of the one thread that uses the communicator */
+    struct sol_dev_record *dev_records;     /* its device communicators; of that thread too */
+    struct sol_transfer *transfers;         /* also those that were destroyed */
+    /* use.h: the seat of a thread that is refused memory for one of its own, and destroys it */
+    alignas(SOL_CACHE_LINE) unsigned char last_seat[SOL_CACHE_LINE];
     struct sol_comm *next_spare, *next_ever; /* comm.c: handles without a communicator; all */
 };
 

@@ -133,8 +133,31 @@ sol_status_t sol_use_refused(sol_comm_t comm, const char *who)
                           who, (unsigned long long)atomic_load(&comm->sequence));
 }
 
+/* A thread without a seat that cannot have one: it takes the communicator's, until it leaves. */
+static void seat_anyhow(sol_comm_t comm)
+{
+    _Static_assert(sizeof(struct sol_seat) <= sizeof(comm->last_seat), "a seat has room there");
+    if (get_seat() == NULL) {
+        sol_seat = (struct sol_seat *)(void *)comm->last_seat;
+    }
+}
+
+static void leave_last_seat(sol_comm_t comm)
+{
+    if (sol_seat == (struct sol_seat *)(void *)comm->last_seat) {
+        sol_seat = NULL;
+    }
+}
+
+void sol_use_leave(sol_comm_t comm)
+{
+    sol_use_end();
+    leave_last_seat(comm);
+}
+
 bool sol_use_take_over(sol_comm_t comm)
 {
+    seat_anyhow(comm);
     if (sol_use_begin(comm)) {
         return true;
     }
@@ -147,5 +170,6 @@ bool sol_use_take_over(sol_comm_t comm)
         }
         nanosleep(&step, NULL);
     }
+    leave_last_seat(comm);
     return false;
 }

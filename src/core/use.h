@@ -70,7 +70,9 @@ static inline bool sol_use_inside(sol_comm_t comm)
 sol_status_t sol_use_refused(sol_comm_t comm, const char *who);
 
 /* For destroy: be let in, if need be after ending the waits of the thread that is inside. False: it
- * did not leave in time. */
+ * did not leave in time. Needs no memory. */
 bool sol_use_take_over(sol_comm_t comm);
+/* And out again, for good. */
+void sol_use_leave(sol_comm_t comm);
 
 #endif

@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 
 /* The life of a communicator, as far as it gets. Returns the first error. */
-static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id)
+static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id, int timeout_ms)
 {
     sol_comm_t comm = NULL, part = NULL, other = NULL;
     sol_unique_id_t more;
@@ -23,7 +23,7 @@ static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id
     sol_redop_t op;
     sol_registration_t registration = NULL;
     config.backend = SOL_BACKEND_CPU;
-    config.timeout_ms = 5000;
+    config.timeout_ms = timeout_ms;
     sol_status_t status = sol_comm_create(&comm, id, team->nranks, rank, &config);
     if (status != SOL_OK)
         return status;
@@ -60,23 +60,42 @@ static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id
 }
 
 #define ALONE 0x100
+#define ONE_RANK 0x200 /* rank 1's alone */
 
 struct refusal {
     int k;                  /* the first allocation that fails */
     bool alone;             /* and no other; otherwise all later ones do too */
+    bool one_rank;          /* and only rank 1's: the others have to hear why */
     _Atomic int *succeeded; /* ranks that did not notice; in shared memory */
 };
+
+/* What a rank hears of memory that another one was refused: the reason, where that one could still
+ * tell it, or that it has left; where it could not even come, that it did not. Never an abort. */
+static void check_reason(team_t *team, int rank, sol_status_t status)
+{
+    const char *text = sol_last_error(NULL);
+    bool told = status == SOL_ERR_MEMORY && strstr(text, "rank 1");
+    bool left = status == SOL_ERR_PEER && strstr(text, "rank 1") &&
+                (strstr(text, "left") || strstr(text, "gone") || strstr(text, "destroyed"));
+    bool absent = status == SOL_ERR_TIMEOUT && strstr(text, "rank 1 did not come");
+    if (!told && !left && !absent)
+        team_fail(team, rank, "another rank was refused memory: status %d: %s", (int)status, text);
+}
 
 static void one_refusal(team_t *team, int rank, void *arg)
 {
     const struct refusal *refusal = arg;
     char text[16];
     snprintf(text, sizeof(text), "%s%d", refusal->alone ? "-" : "", refusal->k);
-    setenv("SOLCCL_DEBUG_FAIL_ALLOC", text, 1);
+    bool victim = !refusal->one_rank || rank == 1;
+    if (victim)
+        setenv("SOLCCL_DEBUG_FAIL_ALLOC", text, 1);
     team_doing(team, rank, "with allocation %s refused", text);
-    sol_status_t status = whole_life(team, rank, &team->ids[0]);
+    sol_status_t status = whole_life(team, rank, &team->ids[0], refusal->one_rank ? 1000 : 5000);
     if (status == SOL_OK)
         atomic_fetch_add(refusal->succeeded, 1);
+    else if (!victim)
+        check_reason(team, rank, status);
     else if (status != SOL_ERR_MEMORY && status != SOL_ERR_PEER)
         team_fail(team, rank, "allocation %s refused: status %d, expected SOL_ERR_MEMORY: %s", text,
                   (int)status, sol_last_error(NULL));
@@ -86,7 +105,8 @@ static void one_refusal(team_t *team, int rank, void *arg)
 static void sweep(team_t *team, int rank, void *arg)
 {
     const int nranks = *(int *)arg & 0xff, last = 1000;
-    struct refusal refusal = {0, (*(int *)arg & ALONE) != 0, (_Atomic int *)(void *)team->scratch};
+    struct refusal refusal = {0, (*(int *)arg & ALONE) != 0, (*(int *)arg & ONE_RANK) != 0,
+                              (_Atomic int *)(void *)team->scratch};
     int failures = 0;
     while (failures == 0 && refusal.k < last) {
         team_options_t options = {.name = team->name, .nranks = nranks, .deadline_s = 20};
@@ -206,6 +226,11 @@ const fault_case_t fault_refused[] = {
      .run = sweep,
      .nranks = 1,
      .argument = 2 | ALONE,
+     .deadline_s = 240},
+    {.name = "each allocation of one rank refused",
+     .run = sweep,
+     .nranks = 1,
+     .argument = 2 | ALONE | ONE_RANK,
      .deadline_s = 240},
     {.name = "a small /dev/shm", .run = small_shm, .nranks = 8},
     {.name = "no descriptors", .run = no_descriptors, .nranks = 3, .argument = 5},

@@ -229,6 +229,31 @@ static void test_refused_memory(void **state)
     destroy_all(comms, 2);
 }
 
+static void *destroy_without_memory(void *comm)
+{
+    sol_alloc_fail_from(1);
+    intptr_t status = sol_comm_destroy(comm); /* this thread's first call */
+    sol_alloc_fail_from(0);
+    return (void *)status;
+}
+
+/* A thread that is refused even its seat can destroy: nothing is aborted for that. */
+static void test_destroy_without_memory(void **state)
+{
+    sol_comm_t comms[2] = {NULL};
+    pthread_t thread;
+    void *status = comms;
+    int aborts = fake_aborts;
+    (void)state;
+    assert_int_equal(fake_comms(comms, 2), SOL_OK);
+    assert_int_equal(sol_barrier(comms[0], NULL), SOL_OK); /* so that it has another owner */
+    assert_int_equal(pthread_create(&thread, NULL, destroy_without_memory, comms[0]), 0);
+    pthread_join(thread, &status);
+    assert_int_equal((intptr_t)status, SOL_OK);
+    assert_int_equal(fake_aborts, aborts);
+    destroy_all(comms + 1, 1);
+}
+
 static void test_many(void **state)
 {
     sol_comm_t comms[2] = {NULL};
@@ -582,25 +607,16 @@ static void test_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_config),
-                                       TEST(test_config_sizes),
-                                       TEST(test_query_sizes),
-                                       TEST(test_sequence),
-                                       TEST(test_failed),
-                                       TEST(test_destroyed),
-                                       TEST(test_abort),
-                                       TEST(test_open_fails),
-                                       TEST(test_refused_memory),
-                                       TEST(test_many),
-                                       TEST(test_split),
-                                       TEST(test_memory),
-                                       TEST(test_different_setup),
-                                       TEST(test_registration),
-                                       TEST(test_sleep),
-                                       TEST(test_sleep_fails),
-                                       TEST(test_premul),
-                                       TEST(test_fork),
-                                       TEST(test_words)};
+    const struct CMUnitTest tests[] = {TEST(test_config),         TEST(test_config_sizes),
+                                       TEST(test_query_sizes),    TEST(test_sequence),
+                                       TEST(test_failed),         TEST(test_destroyed),
+                                       TEST(test_abort),          TEST(test_open_fails),
+                                       TEST(test_refused_memory), TEST(test_destroy_without_memory),
+                                       TEST(test_many),           TEST(test_split),
+                                       TEST(test_memory),         TEST(test_different_setup),
+                                       TEST(test_registration),   TEST(test_sleep),
+                                       TEST(test_sleep_fails),    TEST(test_premul),
+                                       TEST(test_fork),           TEST(test_words)};
     setenv("SOLCCL_LOG", "off", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
