@@ -117,6 +117,13 @@ const char *sol_env_path(const char *name);
 #define SOL_PATH_BYTES 4096 /* PATH_MAX: what realpath may write */
 bool sol_path_trusted(const char *path, char resolved[SOL_PATH_BYTES], char *why, size_t why_bytes);
 
+/* ftruncate: 0 or errno. Past the limit of file sizes (ulimit -f), which the kernel applies to
+ * memory files too, and enforces by a signal that ends the program, it is EFBIG. */
+int sol_file_resize(int fd, size_t bytes);
+/* May `bytes` be written to fd, where it stands, as far as that limit goes? In signal handlers too.
+ */
+bool sol_file_room(int fd, size_t bytes);
+
 /* ---- the last error of this thread (what sol_last_error(NULL) returns). Returns `status`. */
 sol_status_t sol_thread_error(sol_status_t status, const char *format, ...) SOL_PRINTF(2, 3);
 sol_status_t sol_thread_error_v(sol_status_t status, const char *format, va_list args);

@@ -464,6 +464,12 @@ int sol_boot_pid(const sol_boot_t *boot, int rank)
     return boot->pids[rank];
 }
 
+bool sol_boot_hung_up(const sol_boot_t *boot, int rank)
+{
+    struct pollfd p = {.fd = boot->sockets[rank], .events = 0};
+    return p.fd >= 0 && poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0;
+}
+
 void sol_boot_interrupt(sol_boot_t *boot, const char *text)
 {
     if (atomic_exchange(&boot->interrupted, 1) != 0 || boot->interrupt_fd < 0) {

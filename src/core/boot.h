@@ -42,8 +42,12 @@ sol_status_t sol_boot_all_gather(sol_boot_t *boot, const void *mine, size_t byte
  * nranks * count, rank-major, its own duplicated; close-on-exec; the caller closes them. One that
  * is -1 arrives as -1: how a rank says that it has none. On failure none is left open. */
 sol_status_t sol_boot_share_fds(sol_boot_t *boot, const int *fds, int count, int *all);
-/* pid of each rank as the kernel vouches for it (SO_PEERCRED through rank 0). */
+/* pid of each rank as the kernel vouches for it (SO_PEERCRED through rank 0); 0: it cannot be seen
+ * from here, in another PID namespace. */
 int sol_boot_pid(const sol_boot_t *boot, int rank);
+/* Is there a line to `rank` that its end has let go? True: it left or died. Only rank 0 has lines
+ * to all. Any thread; only looks. */
+bool sol_boot_hung_up(const sol_boot_t *boot, int rank);
 /* Something went wrong here, outside boot: end the exchange that the other ranks are in, or come
  * to, with `status` and the text of this thread's last error, on all ranks. Returns `status`. */
 sol_status_t sol_boot_break(sol_boot_t *boot, sol_status_t status);

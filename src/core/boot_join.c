@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define HELLO_NS 2000000000u   /* how long a connection may be silent */
@@ -52,6 +53,32 @@ static sol_boot_hello_t hello_of(const sol_boot_config_t *config, const unsigned
                               .backend = (int32_t)config->backend};
     memcpy(hello.secret, secret, sizeof(hello.secret));
     return hello;
+}
+
+/* The namespace that this process's pids are of; 0: cannot be told. */
+static uint64_t pid_space(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+static uint32_t welcome_bytes(const sol_boot_t *boot)
+{
+    return (uint32_t)(offsetof(sol_boot_welcome_t, pids) + sizeof(int) * (size_t)boot->nranks);
+}
+
+/* The pids that rank 0 sees are only good where they mean the same: in a container of its own a
+ * rank would take strangers, or nobody, for the others. There they are not known, 0. */
+static void take_pids(sol_boot_t *boot, const sol_boot_record_t *record)
+{
+    sol_boot_welcome_t all = {.pid_space = 0};
+    memcpy(&all, record->payload, record->head.bytes);
+    int own = boot->pids[boot->rank];
+    bool same = all.pid_space == pid_space() && all.pids[boot->rank] == own;
+    for (int r = 0; r < boot->nranks; r++) {
+        boot->pids[r] = same ? all.pids[r] : 0;
+    }
+    boot->pids[boot->rank] = own;
 }
 
 /* ------------------------------------------------------------------ rank 0's side */
@@ -348,11 +375,13 @@ static void tell_late_comers(gathering_t *g)
 static sol_status_t welcome(gathering_t *g)
 {
     sol_boot_t *boot = g->boot;
-    uint32_t bytes = (uint32_t)sizeof(int) * (uint32_t)boot->nranks;
+    uint32_t bytes = welcome_bytes(boot);
+    sol_boot_welcome_t all = {.pid_space = pid_space()};
+    memcpy(all.pids, boot->pids, sizeof(all.pids));
     sol_boot_head_t head = {
         .magic = SOL_BOOT_MAGIC, .type = SOL_BOOT_WELCOME, .bytes = bytes, .total = bytes};
     for (int r = 1; r < boot->nranks; r++) {
-        sol_status_t status = sol_boot_send(boot->sockets[r], &g->wait, &head, boot->pids, NULL, 0);
+        sol_status_t status = sol_boot_send(boot->sockets[r], &g->wait, &head, &all, NULL, 0);
         if (status != SOL_OK) {
             return sol_boot_fail(boot, status,
                                  "rank %d (process %d) died while the ranks were "
@@ -469,10 +498,10 @@ static sol_status_t hear_host(caller_t *c, int fd, bool *done)
         c->accepted = true;
         return SOL_OK;
     case SOL_BOOT_WELCOME:
-        if (record->head.bytes != sizeof(int) * (size_t)boot->nranks) {
+        if (record->head.bytes != welcome_bytes(boot)) {
             return SOL_ERR_PEER;
         }
-        memcpy(boot->pids, record->payload, record->head.bytes);
+        take_pids(boot, record);
         *done = true;
         return SOL_OK;
     case SOL_BOOT_VERDICT:

@@ -28,7 +28,7 @@ typedef enum {
     SOL_BOOT_HELLO = 1,    /* a rank to rank 0: who it is, with the secret */
     SOL_BOOT_PROGRESS = 2, /* rank 0: a mask of the ranks that have come; the first one says "you
                               are in" */
-    SOL_BOOT_WELCOME = 3,  /* rank 0: all have come; the pid of each */
+    SOL_BOOT_WELCOME = 3,  /* rank 0: all have come; sol_boot_welcome_t */
     SOL_BOOT_VERDICT = 4,  /* either way: it has failed; status and text */
     SOL_BOOT_GATHER = 5,   /* a piece of an all_gather */
     SOL_BOOT_FDS = 6,      /* descriptors, with a flag for each place whether it holds one */
@@ -58,6 +58,12 @@ typedef struct sol_boot_hello {
     unsigned char secret[SOL_ID_SECRET_BYTES];
     int32_t nranks, rank, backend;
 } sol_boot_hello_t;
+
+/* Of rank 0: which namespace its pids are of, and the pid of each rank in there (nranks). */
+typedef struct sol_boot_welcome {
+    uint64_t pid_space;
+    int pids[SOL_MAX_RANKS];
+} sol_boot_welcome_t;
 
 typedef struct sol_boot_verdict {
     int32_t status;

@@ -289,7 +289,10 @@ bool sol_comm_gone(sol_comm_t comm, int rank)
         return true;
     }
     int pid = sol_boot_pid(comm->boot, rank);
-    return pid > 0 && pid != (int)getpid() && process_ended(pid);
+    if (pid <= 0) {
+        return sol_boot_hung_up(comm->boot, rank);
+    }
+    return pid != (int)getpid() && process_ended(pid);
 }
 
 /* Of a group whose ranks are some of its parent's. */

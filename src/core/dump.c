@@ -36,6 +36,9 @@ typedef struct writer {
 static void flush(writer_t *w)
 {
     size_t done = 0;
+    if (w->error == 0 && !sol_file_room(w->fd, w->used)) {
+        w->error = EFBIG;
+    }
     while (done < w->used && w->error == 0) {
         ssize_t wrote = write(w->fd, w->buffer + done, w->used - done);
         if (wrote > 0) {

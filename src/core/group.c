@@ -219,9 +219,14 @@ static int start_thread(pthread_t *thread, void *(*body)(void *), void *argument
 }
 
 /* One strand of work of sol_group_end: some jobs, or one communicator's calls. */
+typedef struct gate {
+    pthread_mutex_t lock; /* held until all strands have a thread */
+    bool closed;          /* one has none: none may begin */
+} gate_t;
+
 typedef struct strand {
     pthread_t thread;
-    bool started;
+    gate_t *gate;
     sol_job_t **jobs; /* in order */
     size_t njobs;
     sol_comm_t comm; /* with calls */
@@ -312,7 +317,13 @@ static void run_strand(strand_t *strand, bool elsewhere)
 
 static void *strand_body(void *argument)
 {
-    run_strand(argument, true);
+    strand_t *strand = argument;
+    pthread_mutex_lock(&strand->gate->lock);
+    bool closed = strand->gate->closed;
+    pthread_mutex_unlock(&strand->gate->lock);
+    if (!closed) {
+        run_strand(strand, true);
+    }
     return NULL;
 }
 
@@ -333,21 +344,38 @@ static const strand_t *worst_strand(const strand_t *strands, size_t n)
     return worst;
 }
 
-/* Runs all strands at once; a failure becomes this thread's error. */
+/* Runs all strands at once, the first in this thread; a failure becomes this thread's error. They
+ * wait for each other, so where one cannot have a thread nothing is begun. */
 static sol_status_t run_strands(strand_t *strands, size_t n)
 {
-    for (size_t i = 1; i < n; i++) {
-        strands[i].started = start_thread(&strands[i].thread, strand_body, &strands[i]) == 0;
+    gate_t gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    size_t started = 1;
+    int error = 0;
+    pthread_mutex_lock(&gate.lock);
+    while (started < n && error == 0) {
+        strands[started].gate = &gate;
+        error = start_thread(&strands[started].thread, strand_body, &strands[started]);
+        started += error == 0;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (!strands[i].started) { /* the first, and any that no thread could be had for */
-            run_strand(&strands[i], false);
-        }
+    gate.closed = error != 0;
+    pthread_mutex_unlock(&gate.lock);
+    if (error == 0) {
+        run_strand(&strands[0], false);
     }
-    for (size_t i = 1; i < n; i++) {
-        if (strands[i].started) {
-            pthread_join(strands[i].thread, NULL);
+    for (size_t i = 1; i < started; i++) {
+        pthread_join(strands[i].thread, NULL);
+    }
+    pthread_mutex_destroy(&gate.lock);
+    if (error != 0) {
+        for (size_t i = 0; i < n; i++) {
+            for (size_t k = 0; k < strands[i].njobs; k++) {
+                strands[i].jobs[k]->status = SOL_ERR_SYSTEM; /* nothing to undo */
+            }
         }
+        return sol_thread_error(SOL_ERR_SYSTEM,
+                                "sol_group_end: nothing of the group was done: %zu threads are "
+                                "needed, of which number %zu was refused: %s",
+                                n - 1, started, strerror(error));
     }
     const strand_t *worst = worst_strand(strands, n);
     return worst == NULL ? SOL_OK : sol_thread_error(worst->status, "%s", worst->text);

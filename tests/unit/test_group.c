@@ -11,6 +11,10 @@
 
 #include "unit/fake_backend.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static sol_comm_t comms[3];
 
 static int setup(void **state)
@@ -188,14 +192,46 @@ static void test_setup_order(void **state)
     }
 }
 
+/* Where a thread is refused nothing is begun, and nobody waits for what will not come. */
+static void test_refused_threads(void **state)
+{
+    (void)state;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    sol_comm_t parts[16] = {NULL};
+    struct rlimit before, limit;
+    pid_t child = fork();
+    if (child == 0) { /* (the limit on the address space leaves no room for 15 stacks) */
+        long pages = 0;
+        FILE *file = fopen("/proc/self/statm", "r");
+        int wrong = file == NULL || fscanf(file, "%ld", &pages) != 1;
+        getrlimit(RLIMIT_AS, &before);
+        limit = before;
+        limit.rlim_cur = (rlim_t)(pages + 512) * 4096;
+        wrong += setrlimit(RLIMIT_AS, &limit) != 0;
+        wrong += fake_comms(parts, 16) != SOL_ERR_SYSTEM;
+        wrong += strstr(sol_last_error(NULL), "15 threads are needed") == NULL;
+        for (int r = 0; r < 16; r++) {
+            wrong += parts[r] != NULL;
+        }
+        setrlimit(RLIMIT_AS, &before);
+        wrong += fake_comms(parts, 16) != SOL_OK;
+        _exit(wrong);
+    }
+    int status = -1;
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+#endif
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_order),         TEST(test_nested),  TEST(test_several),
-        TEST(test_arrays),        TEST(test_refused), TEST(test_destroyed_inside),
-        TEST(test_failed_inside), TEST(test_context), TEST(test_setup_order)};
+    const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_nested),
+                                       TEST(test_several),       TEST(test_arrays),
+                                       TEST(test_refused),       TEST(test_destroyed_inside),
+                                       TEST(test_failed_inside), TEST(test_context),
+                                       TEST(test_setup_order),   TEST(test_refused_threads)};
     setenv("SOLCCL_LOG", "off", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

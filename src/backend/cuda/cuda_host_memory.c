@@ -3,6 +3,7 @@
 #include "backend/cuda/cuda_host_memory.h"
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -134,8 +135,8 @@ static sol_status_t make_file(int *fd, size_t bytes)
     if (*fd < 0) {
         return sol_thread_error(SOL_ERR_SYSTEM, "memfd_create: %m");
     }
-    if (ftruncate(*fd, (off_t)bytes) != 0 ||
-        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    errno = sol_file_resize(*fd, bytes);
+    if (errno != 0 || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         sol_status_t status = sol_thread_error(SOL_ERR_SYSTEM, "sizing the board: %m");
         close(*fd);
         *fd = -1;

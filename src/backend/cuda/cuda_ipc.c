@@ -87,7 +87,7 @@ void sol_cuda_ipc_unmap(char *base)
 int sol_cuda_ipc_page_make(void)
 {
     int fd = memfd_create("solccl-gpu-memory", MFD_CLOEXEC);
-    if (fd >= 0 && ftruncate(fd, PAGE_BYTES) != 0) {
+    if (fd >= 0 && sol_file_resize(fd, PAGE_BYTES) != 0) {
         close(fd);
         fd = -1;
     }

@@ -57,11 +57,11 @@ static int make_object(size_t bytes, const unsigned char token[16], bool *fixed)
 {
     int fd = memfd_create("solccl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0) {
-        if (ftruncate(fd, (off_t)bytes) == 0 &&
-            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+        int error = sol_file_resize(fd, bytes);
+        if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
             return fd;
         }
-        int error = errno;
+        error = error != 0 ? error : errno;
         close(fd);
         errno = error;
         return -1;
@@ -75,7 +75,8 @@ static int make_object(size_t bytes, const unsigned char token[16], bool *fixed)
     }
     shm_unlink(name);
     *fixed = true;
-    int error = ftruncate(fd, (off_t)bytes) == 0 ? posix_fallocate(fd, 0, (off_t)bytes) : errno;
+    int error = sol_file_resize(fd, bytes);
+    error = error == 0 ? posix_fallocate(fd, 0, (off_t)bytes) : error;
     if (error != 0) {
         close(fd);
         errno = error;
@@ -120,7 +121,8 @@ sol_status_t sol_shm_segment_create(size_t bytes, sol_shm_segment_t **segment, i
     }
     if (made->base == NULL) {
         sol_status_t status = errno == ENOMEM || errno == ENOSPC ? SOL_ERR_MEMORY : SOL_ERR_SYSTEM;
-        sol_thread_error(status, "%zu bytes of shared memory were refused: %m", bytes);
+        sol_thread_error(status, "%zu bytes of shared memory were refused: %m%s", bytes,
+                         errno == EFBIG ? " (ulimit -f)" : "");
         if (*fd >= 0) {
             close(*fd);
             *fd = -1;

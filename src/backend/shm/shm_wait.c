@@ -110,13 +110,17 @@ static void sleep_on_bell(sol_shm_t *s, sol_shm_wait_t *w, uint64_t now)
     disarm(s, w);
 }
 
-static bool process_gone(const sol_shm_peer_t *peer)
+static bool process_gone(const sol_shm_t *s, int rank)
 {
+    const sol_shm_peer_t *peer = &s->peers[rank];
     if (peer->pidfd >= 0) {
         struct pollfd p = {.fd = peer->pidfd, .events = POLLIN};
         return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
     }
-    return peer->pid > 0 && !peer->same_process && kill(peer->pid, 0) != 0 && errno == ESRCH;
+    if (peer->pid <= 0) { /* in another PID namespace */
+        return !peer->same_process && sol_boot_hung_up(s->comm->boot, rank);
+    }
+    return !peer->same_process && kill(peer->pid, 0) != 0 && errno == ESRCH;
 }
 
 bool sol_shm_gone(sol_comm_t comm, int rank)
@@ -124,7 +128,7 @@ bool sol_shm_gone(sol_comm_t comm, int rank)
     const sol_shm_t *s = comm->state;
     const sol_shm_peer_t *peer = &s->peers[rank];
     return atomic_load_explicit(&peer->control->closed, memory_order_relaxed) != 0 ||
-           process_gone(peer);
+           process_gone(s, rank);
 }
 
 /* Which of the awaited ranks have left or died? */
@@ -136,7 +140,7 @@ static uint64_t find_suspects(sol_shm_t *s, const sol_shm_wait_t *w)
         /* acquire: what it did before it left is visible to the poll that follows */
         if (atomic_load_explicit(&s->peers[r].control->closed, memory_order_acquire) != 0) {
             suspects |= 1ull << r;
-        } else if (process_gone(&s->peers[r])) {
+        } else if (process_gone(s, r)) {
             s->died |= 1ull << r;
             suspects |= 1ull << r;
         }
