@@ -15,6 +15,8 @@
  * Must never: leave some ranks awake and others asleep, but where the ranks
  * cannot hear each other any more; then the communicator has failed.
  */
+#include "core/transfer.h"
+
 #include "core/setup.h"
 
 typedef struct sleep_job {
@@ -43,6 +45,19 @@ static sol_status_t agree(sol_comm_t comm, sol_agree_what what, sol_sleep_level_
     return status;
 }
 
+/* Peers hold on to the counters of a one-sided transfer, and count on. */
+static sol_status_t refuse_transfers(sol_comm_t comm)
+{
+    for (const struct sol_transfer *t = comm->transfers; t != NULL; t = t->next) {
+        if (atomic_load(&t->magic) == SOL_TRANSFER_MAGIC) {
+            return sol_comm_error(comm, SOL_ERR_STATE,
+                                  "sol_comm_sleep: a transfer is open on this communicator: "
+                                  "destroy it first");
+        }
+    }
+    return SOL_OK;
+}
+
 static sol_status_t sleep_run(sol_job_t *job)
 {
     sol_comm_t comm = job->comm;
@@ -54,7 +69,10 @@ static sol_status_t sleep_run(sol_job_t *job)
     if (status != SOL_OK) {
         return status;
     }
-    sol_status_t mine = comm->backend->sleep_prepare(comm, level == SOL_SLEEP_KEEP);
+    sol_status_t mine = refuse_transfers(comm);
+    if (mine == SOL_OK) {
+        mine = comm->backend->sleep_prepare(comm, level == SOL_SLEEP_KEEP);
+    }
     status = sol_agree_outcome(comm, mine);
     if (status != SOL_OK) {
         comm->backend->sleep_forget(comm);

@@ -354,7 +354,11 @@ static void case_transfer_large(conf_t *conf)
         if (!conf_barrier(conf) || !conf->device->sync(conf->stream))
             return;
     }
+    TEAM_STATUS(conf->team, conf->rank, sol_comm_sleep(conf->comm, SOL_SLEEP_KEEP), SOL_ERR_STATE,
+                conf->comm); /* while it is open */
     TEAM_OK(conf->team, conf->rank, sol_transfer_destroy(transfer), conf->comm);
+    if (TEAM_OK(conf->team, conf->rank, sol_comm_sleep(conf->comm, SOL_SLEEP_KEEP), conf->comm))
+        TEAM_OK(conf->team, conf->rank, sol_comm_wake(conf->comm), conf->comm);
     TEAM_OK(conf->team, conf->rank, sol_mem_free(conf->comm, memory), conf->comm);
     conf->device->free(source);
     free(host);
