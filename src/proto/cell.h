@@ -117,18 +117,6 @@ static inline void sol_cell_push(sol_cells_out_t *out, uint32_t sig, uint32_t li
     out->next++;
 }
 
-/* Bring the next cell, of a message of `bytes`, into this core for writing, if it is free. */
-static inline void sol_cell_warm(const sol_cells_out_t *out, size_t bytes)
-{
-    if (!sol_cells_room(out)) {
-        return;
-    }
-    const unsigned char *cell = (const unsigned char *)sol_cell_open(out);
-    for (size_t at = 0; at <= bytes; at += SOL_CACHE_LINE) {
-        __builtin_prefetch(cell + at, 1, 3);
-    }
-}
-
 /* Is the next message in a cell, given that the next line of the pipe is number `line`? *tag is
  * what the cell holds. */
 static inline sol_line_state sol_cell_peek(const sol_cells_in_t *in, uint32_t line, uint32_t sig,

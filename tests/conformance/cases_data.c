@@ -140,14 +140,16 @@ static void choice_at(conf_t *conf, sol_func_t func, sol_dtype_t dtype, size_t c
     key[n] = '\0';
 }
 
-/* Largest counts before a change of choice, found by bisection between powers of two. */
+/* Largest counts before a change of choice, found by bisection between powers of two. Nothing at
+ * all against one element too: where one protocol is forced (SOLCCL_CPU_PROTOCOL), that is the only
+ * change. */
 static size_t find_switches(conf_t *conf, sol_func_t func, sol_dtype_t dtype, size_t *found,
                             size_t room)
 {
     char low_key[1024], high_key[1024], key[1024];
     size_t n = 0, limit = ((size_t)8 << 20) / ref_size(dtype);
-    for (size_t low = 1; low < limit && n < room; low *= 2) {
-        size_t a = low, b = 2 * low;
+    for (size_t low = 0; low < limit && n < room; low = low == 0 ? 1 : low * 2) {
+        size_t a = low, b = low == 0 ? 1 : 2 * low;
         choice_at(conf, func, dtype, a, low_key, sizeof(low_key));
         choice_at(conf, func, dtype, b, high_key, sizeof(high_key));
         if (strcmp(low_key, high_key) == 0)

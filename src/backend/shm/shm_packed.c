@@ -99,7 +99,6 @@ static bool show_in_cell(packed_t *p, const void *from)
     put(p, to, sol_shm_at(from, p->stride ? p->bytes * (size_t)rank : 0));
     p->slot = to;
     sol_shm_cell_push(s, rank);
-    sol_cell_warm(&s->peers[rank].cells_out, p->bytes >= WARM_LEAST ? p->bytes : 0);
     return true;
 }
 

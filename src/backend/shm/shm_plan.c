@@ -12,7 +12,7 @@
  *     SOLCCL_CPU_LINE_BYTES        largest message of a pair by lines
  *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
  *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
- *     SOLCCL_CPU_CELL_BYTES        largest message in a cell, 0: none (proto/cell.h; 2 ranks: 2048,
+ *     SOLCCL_CPU_CELL_BYTES        largest message in a cell, 0: none (proto/cell.h; 2 ranks: 16384,
  *                                  more: 256)
  *     SOLCCL_CPU_UNPACKED_BYTES    collectives up to this by lines, larger ones packed, up to ...
  *     SOLCCL_CPU_PACKED_BYTES      ... this block,
@@ -41,7 +41,7 @@ static void default_limits(sol_shm_t *s)
         .line = 2048,
         .one_shot = s->nranks <= 2 ? 3072 : 8192 / peers,
         .two_shot = s->nranks <= 2 ? 0 : 8192,
-        .cell = s->nranks <= 2 ? 2048 : 256,
+        .cell = s->nranks <= 2 ? 16384 : 256,
         .unpacked = 256,
         .packed = s->nranks <= 2 ? 32768 : 8192,
         .packed_rooted = 8192,

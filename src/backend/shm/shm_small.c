@@ -121,7 +121,6 @@ static inline sol_status_t send_message(sol_shm_t *s, int rank, const void *src,
     }
     copy_small(to, src, bytes);
     sol_shm_cell_push(s, rank);
-    sol_cell_warm(&s->peers[rank].cells_out, 0);
     return SOL_OK;
 }
 
