@@ -91,12 +91,19 @@ class PremulSum:
             lib.sol_redop_destroy(self.op, self._comm._handle)
 
 
+def _int(value: int, what: str) -> int:
+    """What fits a C int: ctypes would cut off the rest, and another rank or operation be meant."""
+    if not -0x80000000 <= value <= 0x7FFFFFFF:
+        raise ValueError(f"{what} is {value}: out of range")
+    return value
+
+
 def _op_of(op: str | int | PremulSum) -> int:
     if isinstance(op, str):
         if op not in OPS:
             raise ValueError(f"op is {op!r}: expected one of {', '.join(OPS)}")
         return OPS[op]
-    return op.op if isinstance(op, PremulSum) else int(op)
+    return op.op if isinstance(op, PremulSum) else _int(int(op), "op")
 
 
 class Communicator:
@@ -142,10 +149,12 @@ class Communicator:
     def _config(backend: str, timeout: float | None, name: str | None, verify: bool) -> Config:
         if backend not in BACKENDS:
             raise ValueError(f"backend is {backend!r}: expected one of {', '.join(BACKENDS)}")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout is {timeout}: expected more than 0 seconds")
         return Config(
             size=ctypes.sizeof(Config),
             backend=BACKENDS[backend],
-            timeout_ms=0 if timeout is None else max(1, min(int(timeout * 1000), 86400000)),
+            timeout_ms=0 if timeout is None else max(1, int(min(timeout, 86400) * 1000)),
             check=int(verify),
             name=name.encode() if name else None,
         )
@@ -188,6 +197,7 @@ class Communicator:
         handle = c_void_p()
         config = cls._config(backend, timeout, name, verify)
         own = UniqueId.from_buffer_copy(id)
+        _int(size, "size"), _int(rank, "rank")
         check(lib.sol_comm_create(byref(handle), byref(own), size, rank, byref(config)))
         return cls(handle.value or 0)
 
@@ -211,7 +221,8 @@ class Communicator:
         """Divide: ranks of equal `color` form a communicator, ordered by (key, rank). Collective.
         `color` None: this rank joins none, and gets None."""
         handle = c_void_p()
-        chosen = -1 if color is None else color
+        chosen = -1 if color is None else _int(color, "color")
+        _int(key, "key")
         check(lib.sol_comm_split(self._h(), chosen, key, byref(handle), None), self._handle)
         return Communicator(handle.value) if handle.value else None
 
@@ -330,7 +341,7 @@ class Communicator:
             send, recv = buffer_of(x), buffer_of(out, True)
             if send[1] != recv[1] or send[2] != recv[2]:
                 self._fits("out", recv, send[1], send[2])
-        code = op if type(op) is int else OPS.get(op)  # type: ignore[arg-type]
+        code = OPS.get(op)  # type: ignore[arg-type]
         status = _all_reduce(
             send[0],
             recv[0],
@@ -459,7 +470,7 @@ class Communicator:
         """Root's `x` [...] into `x` on every rank. Returns it."""
         both = buffer_of(x, self.rank != root)
         status = lib.sol_broadcast(
-            both[0], both[0], both[1], both[2], root, self._h(), self._stream(stream, x)
+            both[0], both[0], both[1], both[2], _int(root, "root"), self._h(), self._stream(stream, x)
         )
         self._done(status, both)
         return x
@@ -476,7 +487,7 @@ class Communicator:
             self._fits("out", recv, send[1], send[2])
             address = recv[0]
         status = lib.sol_reduce(
-            send[0], address, send[1], send[2], _op_of(op), root, self._h(), self._stream(stream, x)
+            send[0], address, send[1], send[2], _op_of(op), _int(root, "root"), self._h(), self._stream(stream, x)
         )
         self._done(status, send, recv)
         return out if self.rank == root else None
@@ -529,7 +540,7 @@ class Communicator:
             self._fits("out", recv, send[1] * self.size, send[2])
             address = recv[0]
         status = lib.sol_gather(
-            send[0], address, send[1], send[2], root, self._h(), self._stream(stream, x)
+            send[0], address, send[1], send[2], _int(root, "root"), self._h(), self._stream(stream, x)
         )
         self._done(status, send, recv)
         return out if self.rank == root else None
@@ -546,7 +557,7 @@ class Communicator:
         if send is not None:
             self._fits("x", send, recv[1] * self.size, recv[2])
         status = lib.sol_scatter(
-            address, recv[0], recv[1], recv[2], root, self._h(), self._stream(stream, out)
+            address, recv[0], recv[1], recv[2], _int(root, "root"), self._h(), self._stream(stream, out)
         )
         self._done(status, recv, *([send] if send is not None else []))
         return out
@@ -555,7 +566,7 @@ class Communicator:
         """`x` [...] to `peer`, which receives as much. May block until it does: see `group`."""
         buffer = buffer_of(x)
         status = lib.sol_send(
-            buffer[0], buffer[1], buffer[2], peer, self._h(), self._stream(stream, x)
+            buffer[0], buffer[1], buffer[2], _int(peer, "peer"), self._h(), self._stream(stream, x)
         )
         self._done(status, buffer)
 
@@ -563,7 +574,7 @@ class Communicator:
         """What `peer` sends, into `out` [...]. Returns it."""
         buffer = buffer_of(out, True)
         status = lib.sol_recv(
-            buffer[0], buffer[1], buffer[2], peer, self._h(), self._stream(stream, out)
+            buffer[0], buffer[1], buffer[2], _int(peer, "peer"), self._h(), self._stream(stream, out)
         )
         self._done(status, buffer)
         return out
@@ -590,6 +601,8 @@ class Communicator:
         The memory is freed with the last array that uses it; it keeps the communicator open."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         code = dtype_code(dtype)
+        if any(n < 0 for n in shape):
+            raise ValueError(f"shape is {shape}: expected no negative number")
         count = _arrays._product(shape)
         memory = c_void_p()
         check(lib.sol_mem_alloc(self._h(), count * itemsize(code), byref(memory)), self._handle)

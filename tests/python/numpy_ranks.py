@@ -288,6 +288,29 @@ def test_sleep():
     comm.close()
 
 
+def test_numbers_that_do_not_fit():
+    """None is cut off to a rank, operation or size that is another's."""
+    x = of(RANK)
+    for call in (
+        lambda: COMM.all_reduce(x, op=2**40),
+        lambda: COMM.broadcast(x, root=2**33),
+        lambda: COMM.reduce(x, root=-(2**33)),
+        lambda: COMM.gather(x, 2**33),
+        lambda: COMM.scatter(x, 2**33, x),
+        lambda: COMM.send(x, 2**33),
+        lambda: COMM.recv(x, 2**33),
+        lambda: COMM.split(2**40),
+        lambda: COMM.split(0, 2**40),
+        lambda: solccl.Communicator.from_id(solccl.unique_id(), 2, 2**35, "cpu"),
+        lambda: solccl.Communicator.from_id(solccl.unique_id(), 2**32 + 1, 0, "cpu"),
+    ):
+        raises(ValueError, call, "out of range")
+    raises(ValueError, lambda: COMM.empty((3, -5)), "negative")
+    for timeout in (0, -1, float("nan")):
+        raises(ValueError, lambda: solccl.Communicator.from_id(solccl.unique_id(), 1, 0, "cpu", timeout=timeout), "timeout")
+    solccl.Communicator.from_id(solccl.unique_id(), 1, 0, "cpu", timeout=float("inf")).close()
+
+
 def test_garbage():
     """Ranks collect at different times; nobody waits."""
     begin = time.monotonic()
