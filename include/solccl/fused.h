@@ -36,6 +36,32 @@ typedef enum sol_quant {
     SOL_QUANT_GROUP_POW2 = 4 /**< the same, rounded up to a power of two */
 } sol_quant_t;
 
+/**
+ * How sol_all_reduce_norm goes about it. The bits of the results are the same.
+ *
+ * ONE_SHOT: every rank gets all contributions and normalises all tokens. TWO_SHOT: each token has
+ * an owner, who alone adds it up, normalises and quantises it, and sends the finished row to the
+ * others. Then all ranks must pass equal arguments, but for addresses, and the same pointers NULL.
+ */
+typedef enum sol_norm_form {
+    SOL_NORM_ONE_SHOT = 0,
+    SOL_NORM_TWO_SHOT = 1,
+    SOL_NORM_ANY = 2 /**< the library chooses; all ranks' arguments are alike, as for TWO_SHOT */
+} sol_norm_form_t;
+
+/** In sol_norm_args.shards, with TWO_SHOT or ANY: of which matrices a rank has its own tokens' rows
+ * only, those from sol_norm_first_token(tokens, nranks, rank) to the next rank's first, from row 0
+ * on. */
+#define SOL_NORM_SHARD_RESIDUAL 1u /**< residual and residual_out */
+#define SOL_NORM_SHARD_OUTPUT 2u   /**< output and scales: reduce_scatter and norm */
+
+/** The first token that `rank` owns; of rank `nranks`: tokens. */
+static inline size_t sol_norm_first_token(size_t tokens, int nranks, int rank)
+{
+    const size_t n = (size_t)nranks, r = (size_t)rank;
+    return tokens / n * r + tokens % n * r / n;
+}
+
 /** Columns of a group of SOL_QUANT_GROUP and SOL_QUANT_GROUP_POW2; a row's last may be shorter. */
 #define SOL_QUANT_GROUP_COLUMNS 128
 
@@ -62,14 +88,16 @@ typedef struct sol_norm_args {
     sol_dtype_t output_dtype; /**< as dtype's, or FLOAT8_E4M3, FLOAT8_E5M2, INT8 with a quant */
     sol_quant_t quant;
     const float *static_scale; /**< SOL_QUANT_STATIC: one float; the output is divided by it */
-    float *scales; /**< written: SOL_QUANT_TOKEN: `tokens` floats; groups: tokens rows of
-                        ceil(hidden / 128) floats; otherwise not used */
+    float *scales;        /**< written: SOL_QUANT_TOKEN: `tokens` floats; groups: tokens rows of
+                               ceil(hidden / 128) floats; otherwise not used */
+    sol_norm_form_t form; /**< from here on: a caller with a smaller `size` gets zeros */
+    unsigned shards;      /**< SOL_NORM_SHARD_*; 0: all ranks have all rows of everything */
 } sol_norm_args_t;
 
 #define SOL_NORM_ARGS_INIT                                                                         \
     {                                                                                              \
         sizeof(sol_norm_args_t), 0, 0, SOL_BFLOAT16, SOL_NORM_RMS, NULL, NULL, NULL, NULL, NULL,   \
-            0.0f, 0.0f, NULL, SOL_BFLOAT16, SOL_QUANT_NONE, NULL, NULL                             \
+            0.0f, 0.0f, NULL, SOL_BFLOAT16, SOL_QUANT_NONE, NULL, NULL, SOL_NORM_ONE_SHOT, 0       \
     }
 
 /**
@@ -91,13 +119,15 @@ typedef struct sol_norm_args {
  * largest finite value of output_dtype (INT8: 127). FP8 saturates; INT8 rounds to nearest even
  * and saturates at -127 and 127. A NaN in a row makes its scale NaN; INT8 then holds 0.
  *
- * Collective over `comm`: all ranks pass equal tokens, hidden, dtype and norm, and a residual
- * (with equal contents) or none; what else they pass may differ, as a rank's outputs are its own.
+ * Collective over `comm`: all ranks pass equal tokens, hidden, dtype, norm, form and shards, and a
+ * residual (with equal contents, unless it is in shards) or none; what else they pass may differ in
+ * ONE_SHOT, as a rank's outputs are its own.
  * tokens or hidden 0: takes part in ordering and moves nothing. Stream-ordered and legal in a
  * capture on GPU ranks, blocking on CPU ranks; not legal inside a group. Each of the matrices may
  * be given by any pointer, aligned or not; multiples of 16 bytes, also of the rows, are fastest.
  * Errors: as the collectives'; STATE (a group is open); UNSUPPORTED (GPU ranks without peer
- * access; a row larger than a staging slot, with staging_bytes made small).
+ * access; a row larger than a staging slot, with shards than half of one, with staging_bytes made
+ * small).
  */
 SOL_API sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm,
                                          void *stream);

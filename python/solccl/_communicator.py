@@ -401,6 +401,56 @@ class Communicator:
         self._done(lib.sol_all_reduce_norm(byref(args), self._h(), self._stream(stream, x)))
         return out, residual_out
 
+    def tokens_of(self, tokens: int, rank: int | None = None) -> tuple[int, int]:
+        """Of `tokens` in all, those that `rank` (this one) owns in calls that keep them in shards:
+        from the first number up to the second."""
+        r = self.rank if rank is None else rank
+        return tokens * r // self.size, tokens * (r + 1) // self.size
+
+    def reduce_scatter_rms_norm(
+        self,
+        x: Any,
+        residual: Any,
+        weight: Any,
+        eps: float = 1e-6,
+        weight_bias: float = 0.0,
+        gather: bool = False,
+        stream: Any = None,
+    ) -> tuple[Any, Any]:
+        """As all_reduce_rms_norm, of which each rank keeps its own tokens' rows, those of `tokens_of`.
+
+        x: [tokens, hidden]. residual: own rows only, [mine, hidden], or None. Returns (out, new
+        residual): new arrays of own rows, or, with `gather`, out of all rows: each is then normalised
+        once, by its owner, and sent to the others. The bits are those of all_reduce_rms_norm.
+        """
+        send, scale = buffer_of(x), buffer_of(weight)
+        tokens, hidden = (int(n) for n in x.shape)
+        first, end = self.tokens_of(tokens)
+        out = like(x, (tokens if gather else end - first, hidden))
+        residual_out = like(x, (end - first, hidden))
+        before = None if residual is None else buffer_of(residual)
+        self._fits("weight", scale, hidden, send[2])
+        if before is not None:
+            self._fits("residual", before, (end - first) * hidden, send[2])
+        args = NormArgs(
+            size=sizeof(NormArgs),
+            tokens=tokens,
+            hidden=hidden,
+            dtype=send[2],
+            input=send[0],
+            residual=before and before[0],
+            residual_out=buffer_of(residual_out, True)[0],
+            weight=scale[0],
+            weight_bias=weight_bias,
+            epsilon=eps,
+            output=buffer_of(out, True)[0],
+            output_dtype=send[2],
+            form=1,
+            shards=1 if gather else 3,
+        )
+        self._done(lib.sol_all_reduce_norm(byref(args), self._h(), self._stream(stream, x)))
+        return out, residual_out
+
     def vocab_topk(
         self, logits: Any, k: int, first: int | None = None, log_sum_exp: bool = False, stream: Any = None
     ) -> tuple[Any, Any, Any]:

@@ -167,6 +167,8 @@ class NormArgs(Structure):
         ("quant", c_int),
         ("static_scale", c_void_p),
         ("scales", c_void_p),
+        ("form", c_int),
+        ("shards", c_uint),
     ]
 
 

@@ -9,8 +9,10 @@
 #include "coll/fpmode.h"
 #include "coll/norm.h"
 #include "core/fused_call.h"
+#include "core/norm_two_shot.h"
 #include "core/setup.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define WHO "sol_all_reduce_norm"
@@ -40,6 +42,16 @@ static sol_status_t refuse_types(sol_comm_t comm, const sol_norm_args_t *args)
                                                             : "float8_e4m3, float8_e5m2 or int8",
                               (int)args->quant);
     }
+    if ((unsigned)args->form > SOL_NORM_ANY || args->shards > 3u) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": form is %d, shards are %u: expected 0 to 2, 0 to 3",
+                              (int)args->form, args->shards);
+    }
+    if (args->shards != 0 && args->form == SOL_NORM_ONE_SHOT) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": shards are %u: expected 0 with SOL_NORM_ONE_SHOT",
+                              args->shards);
+    }
     if (!(args->epsilon >= 0.0f)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": epsilon is %g: expected 0 or more",
                               (double)args->epsilon);
@@ -59,11 +71,14 @@ static sol_status_t refuse_buffers(sol_comm_t comm, const sol_norm_args_t *args)
                               WHO ": size overflow: %zu tokens of %zu elements", args->tokens,
                               args->hidden);
     }
+    const size_t first = sol_norm_first_token(args->tokens, comm->nranks, comm->rank);
+    const bool nothing = (args->shards & SOL_NORM_SHARD_OUTPUT) &&
+                         first == sol_norm_first_token(args->tokens, comm->nranks, comm->rank + 1);
     missing = args->input == NULL                                             ? "input"
-              : args->output == NULL                                          ? "output"
+              : args->output == NULL && !nothing                              ? "output"
               : args->quant == SOL_QUANT_STATIC && args->static_scale == NULL ? "static_scale"
                                                                               : NULL;
-    if (args->quant >= SOL_QUANT_TOKEN && args->scales == NULL) {
+    if (args->quant >= SOL_QUANT_TOKEN && args->scales == NULL && !nothing) {
         missing = "scales";
     }
     return missing == NULL ? SOL_OK
@@ -76,13 +91,12 @@ static sol_status_t refuse(sol_comm_t comm, const sol_norm_args_t *args, const v
     if (status != SOL_OK) {
         return status;
     }
-    if (args == NULL || args->size < sizeof(*args)) {
+    if (args == NULL || args->size < offsetof(sol_norm_args_t, form)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
                               WHO ": args %s: initialise it with SOL_NORM_ARGS_INIT",
                               args == NULL ? "is NULL" : "has a size that is too small");
     }
-    status = refuse_types(comm, args);
-    return status == SOL_OK ? refuse_buffers(comm, args) : status;
+    return SOL_OK;
 }
 
 /* ------------------------------------------------------------------- put together */
@@ -133,23 +147,37 @@ static sol_status_t run_own(sol_comm_t comm, const sol_call_t *call, const void 
     return comm->backend->all_reduce_norm(comm, call, args);
 }
 
-sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm, void *stream)
+/* The caller's fields, with zeros for those that it does not know. */
+static sol_status_t take(sol_norm_args_t *mine, const sol_norm_args_t *args, sol_comm_t comm)
 {
-    sol_status_t status = refuse(comm, args, stream);
+    const size_t known = args->size < sizeof(*mine) ? args->size : sizeof(*mine);
+    memset(mine, 0, sizeof(*mine));
+    memcpy(mine, args, known);
+    sol_status_t status = refuse_types(comm, mine);
+    return status == SOL_OK ? refuse_buffers(comm, mine) : status;
+}
+
+sol_status_t sol_all_reduce_norm(const sol_norm_args_t *given, sol_comm_t comm, void *stream)
+{
+    sol_norm_args_t args;
+    sol_status_t status = refuse(comm, given, stream);
+    status = status == SOL_OK ? take(&args, given, comm) : status;
     if (status != SOL_OK) {
         return status;
     }
     if (comm->backend->all_reduce_norm == NULL) {
-        return run_plain(comm, args);
+        /* (without shards both forms give the same; one is enough where messages are copies) */
+        return args.form == SOL_NORM_TWO_SHOT || args.shards != 0 ? sol_norm_two_shot(comm, &args)
+                                                                  : run_plain(comm, &args);
     }
     sol_call_t call;
     memset(&call, 0, sizeof call);
     call.func = SOL_FUNC_ALL_REDUCE;
-    call.dtype = args->dtype;
-    call.count = args->tokens * args->hidden;
-    call.send = args->input;
-    call.recv = args->output;
+    call.dtype = args.dtype;
+    call.count = args.tokens * args.hidden;
+    call.send = args.input;
+    call.recv = args.output;
     call.reduction.op = SOL_SUM;
     call.stream = stream;
-    return sol_fused_submit(comm, WHO, &call, run_own, args);
+    return sol_fused_submit(comm, WHO, &call, run_own, &args);
 }

@@ -110,6 +110,8 @@ static void case_norm_arguments(conf_t *conf)
     REFUSED(bad.quant = (sol_quant_t)5, SOL_ERR_ARGUMENT);
     REFUSED(bad.quant = SOL_QUANT_TOKEN, SOL_ERR_ARGUMENT);
     REFUSED(bad.epsilon = -1.0f, SOL_ERR_ARGUMENT);
+    REFUSED(bad.form = (sol_norm_form_t)3, SOL_ERR_ARGUMENT);
+    REFUSED(bad.shards = SOL_NORM_SHARD_OUTPUT, SOL_ERR_ARGUMENT);
     REFUSED(bad.tokens = SIZE_MAX / 2, SOL_ERR_ARGUMENT);
     REFUSED((bad.quant = SOL_QUANT_GROUP, bad.output_dtype = SOL_FLOAT8_E4M3), SOL_ERR_ARGUMENT);
     REFUSED((bad.quant = SOL_QUANT_STATIC, bad.output_dtype = SOL_FLOAT8_E4M3), SOL_ERR_ARGUMENT);

@@ -66,6 +66,12 @@ void norm_case_draw(norm_case_t *c, uint64_t *random, size_t most)
     c->epsilon = below(random, 3) ? 1e-5f : 0.0f;
     c->aligned = below(random, 3) != 0;
     c->kind = below(random, 3) ? REF_PLAIN : (ref_kind_t)below(random, REF_PATTERN);
+    if (below(random, 3) == 0) {
+        c->form = SOL_NORM_TWO_SHOT;
+        c->shards = below(random, 2) ? (unsigned)below(random, 4) : 0;
+        if (c->shards & SOL_NORM_SHARD_OUTPUT)
+            c->output_in_place = false;
+    }
     if (below(random, 3) == 0) { /* the form that has kernels of its own */
         c->norm = SOL_NORM_RMS;
         c->quant = SOL_QUANT_NONE;
@@ -78,9 +84,12 @@ void norm_case_draw(norm_case_t *c, uint64_t *random, size_t most)
 void norm_case_describe(const norm_case_t *c, char *text, size_t bytes)
 {
     static const char *const quants[] = {"", " static", " token", " group", " group_pow2"};
-    snprintf(text, bytes, "all_reduce_norm %s %zu x %zu %s to %s%s%s%s%s%s%s%s%s",
+    snprintf(text, bytes, "all_reduce_norm %s %zu x %zu %s to %s%s%s%s%s%s%s%s%s%s%s%s",
              c->norm == SOL_NORM_RMS ? "rms" : "layer", c->tokens, c->hidden,
              sol_dtype_name(c->dtype), sol_dtype_name(c->output_dtype), quants[c->quant],
+             c->form == SOL_NORM_TWO_SHOT ? ", two-shot" : "",
+             c->shards & SOL_NORM_SHARD_RESIDUAL ? ", residual in shards" : "",
+             c->shards & SOL_NORM_SHARD_OUTPUT ? ", output in shards" : "",
              c->residual ? ", residual" : "",
              c->residual_in_place ? " in place"
              : c->residual_out    ? ", residual_out"
@@ -216,9 +225,12 @@ static double norm_row(const norm_case_t *c, const float *h, const void *weight,
 
 /* ------------------------------------------------------------------------- images */
 
-static size_t array_bytes(const norm_case_t *c, int array)
+static size_t array_bytes(const norm_image_t *image, const norm_case_t *c, int array)
 {
+    const size_t outputs = c->shards & SOL_NORM_SHARD_OUTPUT ? image->rows : c->tokens;
     size_t matrix = c->tokens * c->hidden * ref_size(c->dtype);
+    if (array != NORM_INPUT && (c->shards & SOL_NORM_SHARD_RESIDUAL))
+        matrix = image->rows * c->hidden * ref_size(c->dtype);
     switch (array) {
     case NORM_INPUT:
         return matrix;
@@ -233,10 +245,10 @@ static size_t array_bytes(const norm_case_t *c, int array)
     case NORM_RESIDUAL_OUT:
         return c->residual_out ? matrix : 0;
     case NORM_OUTPUT:
-        return c->tokens * c->hidden * ref_size(c->output_dtype);
+        return outputs * c->hidden * ref_size(c->output_dtype);
     default:
-        return c->quant == SOL_QUANT_TOKEN   ? c->tokens * 4
-               : c->quant >= SOL_QUANT_GROUP ? c->tokens * ((c->hidden + 127) / 128) * 4
+        return c->quant == SOL_QUANT_TOKEN   ? outputs * 4
+               : c->quant >= SOL_QUANT_GROUP ? outputs * ((c->hidden + 127) / 128) * 4
                                              : 0;
     }
 }
@@ -246,7 +258,7 @@ static void lay_out(norm_image_t *image, const norm_case_t *c)
     uint64_t random = c->seed ^ 0x6c61796f7574u;
     size_t at = GUARD;
     for (int a = 0; a < NORM_ARRAYS; a++) {
-        image->size[a] = array_bytes(c, a);
+        image->size[a] = array_bytes(image, c, a);
         at = (at + GUARD + 15) / 16 * 16;
         if (!c->aligned)
             at += below(&random, 16);
@@ -267,7 +279,10 @@ static void fill_inputs(norm_image_t *image, const norm_case_t *c, int rank)
     memset(image->before, FILL, image->bytes);
     for (int a = NORM_INPUT; a <= NORM_BIAS; a++)
         ref_fill(image->before + image->at[a], c->dtype, a == NORM_WEIGHT ? REF_PLAIN : c->kind,
-                 c->seed, a == NORM_INPUT ? rank : ranks[a], 0,
+                 c->seed, a == NORM_INPUT ? rank : ranks[a],
+                 a == NORM_RESIDUAL && (c->shards & SOL_NORM_SHARD_RESIDUAL)
+                     ? image->first * c->hidden
+                     : 0,
                  image->size[a] / ref_size(c->dtype));
     if (image->size[NORM_STATIC])
         ref_put(image->before + image->at[NORM_STATIC], SOL_FLOAT32, 0, 0.0371f);
@@ -286,25 +301,33 @@ static void expect_row(norm_image_t *image, const norm_case_t *c, int nranks, si
 {
     float *h = row, *y = row + c->hidden, *scratch = row + 2 * c->hidden;
     unsigned char *raw = (unsigned char *)(row + 3 * c->hidden);
-    const unsigned char *residual = image->before + image->at[NORM_RESIDUAL];
+    const bool own = token >= image->first && token < image->first + image->rows;
+    const bool in_shards = c->shards & SOL_NORM_SHARD_RESIDUAL;
+    const bool out_shards = c->shards & SOL_NORM_SHARD_OUTPUT;
     contribution(c, 0, token, raw, h);
     for (int r = 1; r < nranks; r++) {
         contribution(c, r, token, raw, scratch);
         for (size_t i = 0; i < c->hidden; i++)
             h[i] = h[i] + scratch[i];
     }
+    ref_fill(raw, c->dtype, c->kind, c->seed, 100, token * c->hidden, c->hidden);
+    for (size_t i = 0; i < c->hidden && c->residual; i++)
+        h[i] = h[i] + ref_get(raw, c->dtype, i);
     for (size_t i = 0; i < c->hidden; i++) {
-        if (c->residual)
-            h[i] = h[i] + ref_get(residual, c->dtype, token * c->hidden + i);
         ref_put(raw, c->dtype, i, h[i]);
         h[i] = ref_get(raw, c->dtype, i);
     }
     size_t bytes = c->hidden * ref_size(c->dtype);
-    if (c->residual_out)
-        memcpy(image->after + image->at[NORM_RESIDUAL_OUT] + token * bytes, raw, bytes);
+    if (c->residual_out && (own || !in_shards))
+        memcpy(image->after + image->at[NORM_RESIDUAL_OUT] +
+                   (in_shards ? token - image->first : token) * bytes,
+               raw, bytes);
     double error = norm_row(c, h, c->weight ? image->before + image->at[NORM_WEIGHT] : NULL,
                             c->bias ? image->before + image->at[NORM_BIAS] : NULL, y, scratch);
     image->error = fmax(image->error, c->kind == REF_PLAIN ? error : 0);
+    if (out_shards && !own)
+        return;
+    token = out_shards ? token - image->first : token;
     unsigned char *output = image->after + image->at[NORM_OUTPUT];
     if (c->quant != SOL_QUANT_NONE)
         put_quantised(c, token, y,
@@ -319,6 +342,8 @@ static void expect_row(norm_image_t *image, const norm_case_t *c, int nranks, si
 bool norm_image_make(norm_image_t *image, const norm_case_t *c, int nranks, int rank)
 {
     memset(image, 0, sizeof(*image));
+    image->first = sol_norm_first_token(c->tokens, nranks, rank);
+    image->rows = sol_norm_first_token(c->tokens, nranks, rank + 1) - image->first;
     lay_out(image, c);
     image->before = malloc(image->bytes);
     image->after = malloc(image->bytes);
@@ -343,9 +368,10 @@ void norm_image_free(norm_image_t *image)
     image->before = image->after = NULL;
 }
 
-static void *array(const norm_image_t *image, char *base, int which)
+/* (A shard may have no rows, but is there.) */
+static void *array(const norm_image_t *image, char *base, int which, bool wanted)
 {
-    return image->size[which] ? base + image->at[which] : NULL;
+    return wanted ? base + image->at[which] : NULL;
 }
 
 void norm_image_args(const norm_image_t *image, const norm_case_t *c, void *base,
@@ -357,18 +383,20 @@ void norm_image_args(const norm_image_t *image, const norm_case_t *c, void *base
     args->hidden = c->hidden;
     args->dtype = c->dtype;
     args->norm = c->norm;
-    args->input = array(image, base, NORM_INPUT);
-    args->residual = array(image, base, NORM_RESIDUAL);
-    args->residual_out = array(image, base, NORM_RESIDUAL_OUT);
-    args->weight = array(image, base, NORM_WEIGHT);
-    args->bias = array(image, base, NORM_BIAS);
+    args->input = array(image, base, NORM_INPUT, true);
+    args->residual = array(image, base, NORM_RESIDUAL, c->residual);
+    args->residual_out = array(image, base, NORM_RESIDUAL_OUT, c->residual_out);
+    args->weight = array(image, base, NORM_WEIGHT, c->weight);
+    args->bias = array(image, base, NORM_BIAS, c->bias);
     args->weight_bias = c->weight_bias;
     args->epsilon = c->epsilon;
-    args->output = array(image, base, NORM_OUTPUT);
+    args->output = array(image, base, NORM_OUTPUT, true);
     args->output_dtype = c->output_dtype;
     args->quant = c->quant;
-    args->static_scale = array(image, base, NORM_STATIC);
-    args->scales = array(image, base, NORM_SCALES);
+    args->static_scale = array(image, base, NORM_STATIC, c->quant == SOL_QUANT_STATIC);
+    args->form = c->form;
+    args->shards = c->shards;
+    args->scales = array(image, base, NORM_SCALES, c->quant >= SOL_QUANT_TOKEN);
 }
 
 bool norm_image_check(const norm_image_t *image, const unsigned char *got, char *why, size_t bytes)

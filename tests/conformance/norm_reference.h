@@ -21,6 +21,8 @@ typedef struct norm_case {
     bool residual_in_place; /* residual_out is residual */
     bool output_in_place;   /* output is input; same size of elements */
     float weight_bias, epsilon;
+    sol_norm_form_t form;
+    unsigned shards;
     bool aligned; /* to 16 bytes, each array */
     ref_kind_t kind;
     uint64_t seed;
@@ -46,6 +48,7 @@ typedef struct norm_image {
     size_t bytes;
     size_t at[NORM_ARRAYS], size[NORM_ARRAYS]; /* size 0: not there */
     unsigned char *before, *after;
+    size_t first, rows; /* the tokens that this rank owns */
     double
         error; /* largest of |y - y in fp64|, relative to the row's largest; 0: not of REF_PLAIN */
 } norm_image_t;

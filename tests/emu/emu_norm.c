@@ -55,11 +55,21 @@ static void draw_shape(uint64_t *random, struct sol_gpu_norm_shape *shape)
         shape->ctas = 1 + (int)below(random, 8);
 }
 
+/* In two hops half a slot must hold a row, and a finished one with all that belongs to it. */
+static bool fits_in_two(const struct emu_ranks *p, const norm_case_t *c)
+{
+    const size_t row = (c->hidden * ref_size(c->dtype) + 15) / 16 * 16;
+    const size_t finished = (c->hidden * ref_size(c->output_dtype) + 15) / 16 * 16 + row +
+                            (c->hidden / 32 + 31) / 16 * 16;
+    return finished <= p->comm[0].layout.slot_bytes / 2;
+}
+
 static bool make(struct emu_ranks *p, struct task *t, uint64_t *random)
 {
     do {
         norm_case_draw(&t->c, random, 2000);
-    } while (t->c.hidden * ref_size(t->c.dtype) > p->comm[0].layout.slot_bytes);
+    } while (t->c.hidden * ref_size(t->c.dtype) > p->comm[0].layout.slot_bytes ||
+             (t->c.form == SOL_NORM_TWO_SHOT && !fits_in_two(p, &t->c)));
     if (few) {
         t->c.output_dtype = t->c.output_dtype == t->c.dtype ? SOL_BFLOAT16 : t->c.output_dtype;
         t->c.dtype = SOL_BFLOAT16;
@@ -92,7 +102,10 @@ static cudaError_t launch(struct emu_ranks *p, struct task *t, int r, bool betwe
     draw_shape(random, &shape);
     norm_image_args(&t->image[r], &t->c, t->memory[r], &args);
     emu_ranks_use(p, r);
-    cudaError_t e = sol_gpu_norm_launch(&p->comm[r], &args, &shape, flags, 1, p->stream[r]);
+    cudaError_t e =
+        t->c.form == SOL_NORM_TWO_SHOT
+            ? sol_gpu_norm_two_launch(&p->comm[r], &args, shape.ctas, flags, 1, p->stream[r])
+            : sol_gpu_norm_launch(&p->comm[r], &args, &shape, flags, 1, p->stream[r]);
     if (e != cudaSuccess || !between)
         return e;
     struct sol_gpu_op op;
@@ -176,22 +189,25 @@ static bool run_program(uint64_t seed, int n)
 
 /* Rank 1 does not come: the others end. The first to give up says for whom it waited, and ends it
  * for all: the rest may find the abort word before their own time is up. */
-static void run_absent(uint64_t seed, int n, int spread)
+static void run_absent(uint64_t seed, int n, int spread, bool two)
 {
     struct emu_ranks ranks;
     struct task t;
     uint64_t random = seed;
     bool good = emu_ranks_open(&ranks, n, n, seed, 1, true);
     memset(&t, 0, sizeof(t));
-    good = good && make(&ranks, &t, &random);
+    do { /* a rank that owns nothing has nobody to wait for but a token */
+        good = good && make(&ranks, &t, &random);
+    } while (good && (t.c.form == SOL_NORM_TWO_SHOT) != two);
     for (int r = 0; r < n && good; r++) {
         struct sol_gpu_norm_shape shape = {8, spread, 0, 0, 0};
         sol_norm_args_t args;
         norm_image_args(&t.image[r], &t.c, t.memory[r], &args);
         emu_ranks_use(&ranks, r);
         if (r != 1)
-            good = sol_gpu_norm_launch(&ranks.comm[r], &args, &shape, 0, 7, ranks.stream[r]) ==
-                   cudaSuccess;
+            good = (two ? sol_gpu_norm_two_launch(&ranks.comm[r], &args, 0, 0, 7, ranks.stream[r])
+                        : sol_gpu_norm_launch(&ranks.comm[r], &args, &shape, 0, 7,
+                                              ranks.stream[r])) == cudaSuccess;
     }
     for (int r = 0; r < n && good; r++)
         good = cudaStreamSynchronize(ranks.stream[r]) == cudaSuccess;
@@ -231,7 +247,10 @@ static struct emu_tally run_share(const void *arg, int job)
     for (int spread = 1; spread <= 4 && !few; spread *= 2)
         for (int n = 2; n <= 4; n++)
             if ((int)(k++ % (unsigned)plan->jobs) == job)
-                run_absent(100 + (uint64_t)n, n, spread);
+                run_absent(100 + (uint64_t)n, n, spread, false);
+    for (int n = 2; n <= 4 && !few; n++)
+        if ((int)(k++ % (unsigned)plan->jobs) == job)
+            run_absent(100 + (uint64_t)n, n, 1, true);
     return (struct emu_tally){(unsigned long long)passed, failed};
 }
 

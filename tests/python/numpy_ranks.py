@@ -108,6 +108,18 @@ def test_all_reduce_rms_norm():
     raises(solccl.ArgumentError, lambda: COMM.all_reduce_rms_norm(*[np.ones(8, "i4")] * 3), "dtype is int32")
 
 
+def test_reduce_scatter_rms_norm():
+    weight = np.linspace(0.5, 1.5, 40).astype(np.float32)
+    for tokens in (7, 1):
+        x, residual = of(RANK, (tokens, 40)), of(50, (tokens, 40))
+        first, end = COMM.tokens_of(tokens)
+        want, after = COMM.all_reduce_rms_norm(x, residual, weight)
+        for gather in (False, True):
+            got, mine = COMM.reduce_scatter_rms_norm(x, residual[first:end].copy(), weight, gather=gather)
+            assert (got == (want if gather else want[first:end])).all()
+            assert (mine == after[first:end]).all() and len(mine) == end - first
+
+
 def test_vocab_topk():
     columns, firsts = [5, 0, 40, 7, 1, 30, 2, 9][RANK % 8], np.cumsum([0, 5, 0, 40, 7, 1, 30, 2])
     whole = np.random.default_rng(3).integers(-9, 9, (2, 3, 94)).astype(np.float32) / 4

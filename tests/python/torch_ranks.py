@@ -351,6 +351,14 @@ def test_operators():
             assert y.dtype == dtype and torch.equal(after, h.to(dtype))
             assert (y.float() - want).abs().max() <= error * want.abs().max()
 
+    def shard(x, residual, weight):
+        return sol.reduce_scatter_rms_norm(x, residual, weight, 1e-6, comm)
+
+    first, end = comm.tokens_of(4)
+    for run in (shard, torch.compile(shard, fullgraph=True, backend="aot_eager")):
+        mine, kept = run(part, residual[first:end], weight)
+        assert torch.equal(mine, y[first:end]) and torch.equal(kept, after[first:end])
+
     def sample(logits):
         return sol.vocab_topk(logits, 3, comm, None, True)
 

@@ -21,6 +21,7 @@ from .operators import (
     all_to_all,
     broadcast_,
     reduce_scatter,
+    reduce_scatter_rms_norm,
     vocab_topk,
 )
 from .process_group import ProcessGroup, connect, register
@@ -37,6 +38,7 @@ __all__ = [
     "broadcast_",
     "connect",
     "reduce_scatter",
+    "reduce_scatter_rms_norm",
     "register",
     "vocab_topk",
 ]

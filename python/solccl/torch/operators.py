@@ -56,6 +56,22 @@ def _all_reduce_rms_norm(
     return _of(comm).all_reduce_rms_norm(x, residual, weight.contiguous(), eps, weight_bias)
 
 
+def _reduce_scatter_rms_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    weight_bias: float,
+    gather: bool,
+    mine: int,
+    comm: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    residual = None if residual is None else residual.contiguous()
+    return _of(comm).reduce_scatter_rms_norm(
+        x.contiguous(), residual, weight.contiguous(), eps, weight_bias, gather
+    )
+
+
 def _vocab_topk(
     logits: torch.Tensor, k: int, first: int, log_sum_exp: bool, comm: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -101,6 +117,15 @@ _define(
     " -> (Tensor, Tensor)",
     _all_reduce_rms_norm,
     lambda x, residual, weight, eps, weight_bias, comm: (_like(x), _like(x)),
+)
+_define(
+    "reduce_scatter_rms_norm(Tensor x, Tensor? residual, Tensor weight, float eps, float weight_bias,"
+    " bool gather, int mine, int comm) -> (Tensor, Tensor)",
+    _reduce_scatter_rms_norm,
+    lambda x, residual, weight, eps, weight_bias, gather, mine, comm: (
+        x.new_empty((x.shape[0] if gather else mine, x.shape[1])),
+        x.new_empty((mine, x.shape[1])),
+    ),
 )
 _define(
     "vocab_topk(Tensor logits, int k, int first, bool log_sum_exp, int comm) -> (Tensor, Tensor, Tensor)",
@@ -159,6 +184,24 @@ def all_reduce_rms_norm(
     if _plain(x) and weight.is_contiguous() and (residual is None or residual.is_contiguous()):
         return comm.all_reduce_rms_norm(x, residual, weight, eps, weight_bias)
     return torch.ops.solccl.all_reduce_rms_norm(x, residual, weight, eps, weight_bias, comm._index)
+
+
+def reduce_scatter_rms_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor,
+    eps: float,
+    comm: Communicator,
+    weight_bias: float = 0.0,
+    gather: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """all_reduce_rms_norm of `x` [tokens, hidden], of which each rank keeps its own tokens' rows:
+    (normed, new residual). With `gather` the normed rows of all. See
+    Communicator.reduce_scatter_rms_norm."""
+    first, end = comm.tokens_of(int(x.shape[0]))
+    return torch.ops.solccl.reduce_scatter_rms_norm(
+        x, residual, weight, eps, weight_bias, gather, end - first, _index_of(comm)
+    )
 
 
 def vocab_topk(

@@ -107,6 +107,10 @@ static sol_status_t read_switches(struct sol_cuda *state, struct facts *facts, l
     if (status == SOL_OK) {
         status = sol_env_int("SOLCCL_CUDA_NORM_VECTORS", 0, 2, &vectors, why, sizeof why);
     }
+    if (status == SOL_OK) {
+        status = sol_env_size("SOLCCL_CUDA_NORM_TWO_SHOT", 0, SIZE_MAX, &state->norm_two_shot, why,
+                              sizeof why);
+    }
     /* powers of two */
     state->norm_spread = (spread & (spread - 1)) == 0 ? (int)spread : 0;
     state->norm_vectors = (vectors & (vectors - 1)) == 0 ? (int)vectors : 0;
@@ -321,6 +325,7 @@ sol_status_t sol_cuda_start(sol_comm_t comm, struct sol_cuda *state, cudaStream_
 {
     cudaError_t error = sol_gpu_preload();
     error = error != cudaSuccess ? error : sol_gpu_norm_preload();
+    error = error != cudaSuccess ? error : sol_gpu_norm_two_preload();
     error = error != cudaSuccess ? error : sol_gpu_vocab_preload();
     error = error != cudaSuccess ? error : sol_gpu_transfer_preload();
     if (error == cudaSuccess && state->gpu.multicast != NULL) {

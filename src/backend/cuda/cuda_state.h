@@ -33,6 +33,7 @@ struct sol_cuda {
     unsigned flags; /* SOL_GPU_PDL or 0 */
     int check;
     int clusters;                  /* this GPU has them */
+    size_t norm_two_shot;          /* bytes from which SOL_NORM_ANY goes in two hops; 0: never */
     int norm_spread, norm_vectors; /* SOLCCL_CUDA_NORM_SPREAD, _VECTORS: overrides; 0: none */
     uint64_t collectives;          /* number of the last one */
     struct sol_cuda_board *board;
