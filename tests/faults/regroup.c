@@ -296,6 +296,45 @@ static void reason(team_t *team, int rank, void *arg)
     TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
 }
 
+/* Rank 1 dies asleep: who wakes hears of it, asleep still; the rest goes on awake. A message that
+ * was not received, another level, or a rank that does not come: nobody sleeps. */
+static void asleep(team_t *team, int rank, void *arg)
+{
+    sol_comm_t comm, rest;
+    sol_comm_info_t info = {.size = sizeof(info)};
+    int32_t x = rank;
+    unsigned all = (1u << team->nranks) - 1;
+    (void)arg;
+    if (!fault_comm(team, rank, 5 * TIMEOUT_MS, &comm))
+        return;
+    if (rank == 0)
+        TEAM_OK(team, rank, sol_send(&x, 1, SOL_INT32, 2, comm, NULL), comm);
+    fault_expect(team, rank, "sleep with a message under way",
+                 sol_comm_sleep(comm, SOL_SLEEP_DISCARD), SOL_ERR_STATE, comm, "rank 0|rank 2");
+    if (rank == 2)
+        TEAM_OK(team, rank, sol_recv(&x, 1, SOL_INT32, 0, comm, NULL), comm);
+    fault_expect(team, rank, "sleep at two levels",
+                 sol_comm_sleep(comm, rank == 2 ? SOL_SLEEP_KEEP : SOL_SLEEP_DISCARD),
+                 SOL_ERR_MISMATCH, comm, "rank 2|level");
+    if (!sums_right(team, rank, all, comm) ||
+        !TEAM_OK(team, rank, sol_comm_sleep(comm, SOL_SLEEP_DISCARD), comm))
+        return;
+    if (rank == 1)
+        raise(SIGKILL);
+    team_sleep_us(50000);
+    double begin = team_now();
+    fault_expect(team, rank, "wake without rank 1", sol_comm_wake(comm), SOL_ERR_PEER, comm,
+                 "rank 1");
+    TEAM_OK(team, rank, sol_comm_query(comm, &info), comm);
+    TEAM_CHECK(team, rank, info.asleep == 1);
+    if (TEAM_OK(team, rank, sol_comm_shrink(comm, 0, &rest, NULL), comm)) {
+        sums_right(team, rank, all & ~2u, rest);
+        TEAM_OK(team, rank, sol_comm_destroy(rest), NULL);
+    }
+    TEAM_CHECK(team, rank, team_now() - begin < SLACK_S);
+    TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
+}
+
 const fault_case_t fault_regroup[] = {
     {.name = "shrink: one of 8 killed",
      .run = killed,
@@ -321,6 +360,7 @@ const fault_case_t fault_regroup[] = {
     {.name = "shrink: excluded", .run = excluded, .nranks = 4},
     {.name = "shrink: one has left", .run = left, .nranks = 3},
     {.name = "shrink: one has left, threads", .run = left, .nranks = 3, .threads = true},
+    {.name = "asleep, one is killed", .run = asleep, .nranks = 4, .killed = 2},
     {.name = "grow", .run = grown, .nranks = 4},
     {.name = "grow, threads", .run = grown, .nranks = 4, .threads = true},
     {.name = "abort with a reason, in a call", .run = reason, .nranks = 3, .argument = 0},
