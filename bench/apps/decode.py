@@ -2,8 +2,9 @@
 """Token generation, tensor parallel: what a collective is worth in time between tokens.
 
 A Llama-shaped decoder (grouped-query attention, gated feed-forward), its weights split over the
-ranks as engines split them: two all_reduces a layer, one small all_gather for the next token. A
-whole step, sampling included, is one CUDA graph. The same weights and the same step run with each
+ranks as engines split them: two all_reduces a layer, one small all_gather for the next token. The
+models with experts (8x7b, 30b-a3b) choose top_k of them for each token; every rank has its share of
+every expert, so that communication is the same and tokens stay where they are. A whole step, sampling included, is one CUDA graph. The same weights and the same step run with each
 way to communicate, in turns, and the tokens must be equal:
 
     nccl      torch.distributed over NCCL (label it with --label when another library stands before)
@@ -44,7 +45,11 @@ SHAPES = {
     "1b": (2048, 32, 8, 64, 8192, 16, 128256),
     "8b": (4096, 32, 8, 128, 14336, 32, 128256),
     "70b": (8192, 64, 8, 128, 28672, 80, 128256),
+    "tiny-moe": (256, 8, 4, 32, 96, 4, 1024),
+    "8x7b": (4096, 32, 8, 128, 14336, 32, 32000),
+    "30b-a3b": (2048, 32, 4, 128, 768, 48, 151936),
 }
+EXPERTS = {"tiny-moe": (8, 2), "8x7b": (8, 2), "30b-a3b": (128, 8)}  # of a layer, and of a token
 ROPE_BASE = 500000.0
 
 
@@ -61,12 +66,26 @@ class Shape:
                 raise SystemExit(f"{name}: {value} {what} cannot be split over {ranks} ranks")
         self.heads, self.kv = heads // ranks, kv // ranks
         self.inner, self.vocab = inner // ranks, vocab // ranks
+        self.experts, self.top_k = EXPERTS.get(name, (0, 0))
 
 
 def gate(both):
     """The gated activation of a feed-forward layer."""
     left, right = both.chunk(2, -1)
     return F.silu(left) * right
+
+
+def route(x, router, top_k):
+    """Which experts each token goes to, and with which weights: [tokens, top_k] twice."""
+    scores = F.linear(x, router).float().softmax(-1)
+    weights, chosen = scores.topk(top_k, -1)
+    return chosen, weights / weights.sum(-1, keepdim=True)
+
+
+def mix(rows, weights, order):
+    """The weighted sum of each token's rows, which come in the order of their experts: [tokens, h]."""
+    back = torch.empty_like(rows).index_copy_(0, order, rows).view(weights.shape + rows.shape[-1:])
+    return (back.float() * weights.unsqueeze(-1)).sum(1).to(rows.dtype)
 
 
 def rotate(x, cos, sin):
@@ -111,12 +130,13 @@ class Decoder:
         self.embedding = random(shape.vocab * dist.get_world_size(), h, scale=1.0)
         make.manual_seed(seed + 1 + rank)
         qkv = (shape.heads + 2 * shape.kv) * shape.dim
+        many = (shape.experts,) if shape.experts else ()
         self.layers = [
             {
                 "qkv": random(qkv, h, scale=h**-0.5),
                 "o": random(h, shape.heads * shape.dim, scale=h**-0.5),
-                "up": random(2 * shape.inner, h, scale=h**-0.5),
-                "down": random(h, shape.inner, scale=(4 * h) ** -0.5),
+                "up": random(*many, 2 * shape.inner, h, scale=h**-0.5),
+                "down": random(*many, h, shape.inner, scale=(4 * h) ** -0.5),
                 "norm1": torch.ones(h, device=device, dtype=dtype),
                 "norm2": torch.ones(h, device=device, dtype=dtype),
             }
@@ -124,7 +144,11 @@ class Decoder:
         ]
         self.norm = torch.ones(h, device=device, dtype=dtype)
         self.head = random(shape.vocab, h, scale=h**-0.5)
-        self.gate, self.rotate = gate, rotate
+        make.manual_seed(seed + 1000)  # as whole as the embedding: ranks must choose alike
+        for layer in self.layers if shape.experts else ():
+            layer["router"] = random(shape.experts, h, scale=h**-0.5)
+        self.every = torch.arange(shape.experts, device=device)
+        self.gate, self.rotate, self.route, self.mix = gate, rotate, route, mix
 
     def caches(self, batch, context):
         """Fill the caches of a context that has been read, the same at every call."""
@@ -149,6 +173,17 @@ class Decoder:
         out = F.scaled_dot_product_attention(q.unsqueeze(2), keys, values, enable_gqa=True)
         return out.reshape(batch, -1)
 
+    def feed_forward(self, layer, x):
+        """This rank's share of the feed-forward layer's result, to be summed over the ranks."""
+        if not self.shape.experts:
+            return F.linear(self.gate(F.linear(x, layer["up"])), layer["down"])
+        chosen, weights = self.route(x, layer["router"], self.shape.top_k)
+        by_expert, order = chosen.flatten().sort(stable=True)
+        ends = torch.searchsorted(by_expert, self.every, right=True).int()  # of each expert's rows
+        rows = x[order // self.shape.top_k]
+        rows = self.gate(F.grouped_mm(rows, layer["up"].transpose(-2, -1), offs=ends))
+        return self.mix(F.grouped_mm(rows, layer["down"].transpose(-2, -1), offs=ends), weights, order)
+
     def angles(self):
         half = self.shape.dim // 2
         steps = torch.arange(half, device=self.device, dtype=torch.float32) / half
@@ -171,7 +206,7 @@ class Decoder:
         for i, layer in enumerate(self.layers):
             x = F.linear(self.attend(i, F.linear(x, layer["qkv"])), layer["o"])
             x, residual = way.reduce_add_norm(x, residual, layer["norm2"])
-            x = F.linear(self.gate(F.linear(x, layer["up"])), layer["down"])
+            x = self.feed_forward(layer, x)
             after = self.layers[i + 1]["norm1"] if i + 1 < len(self.layers) else self.norm
             x, residual = way.reduce_add_norm(x, residual, after)
         self.token.copy_(self.sample(way, F.linear(x, self.head)))
@@ -264,6 +299,7 @@ def row(run, runs, shape, batch, options, first):
         "layers_published": shape.published,
         "batch": batch,
         "context": options.context,
+        **({"experts": shape.experts, "top_k": shape.top_k} if shape.experts else {}),
         "tokens_per_s": round(batch * 1e6 / statistics.median(run.times), 1),
     }
     if local is not None and run is not local:
@@ -393,6 +429,8 @@ def main():
         if compiled:
             model.gate = torch.compile(gate, dynamic=False)
             model.rotate = torch.compile(rotate, dynamic=False)
+            model.route = torch.compile(route, dynamic=False)
+            model.mix = torch.compile(mix, dynamic=False)
         ways = make_ways(options.ways, options.device, ranks)
         for batch in map(int, options.batch.split(",")):
             measure(options, shape, model, ways, batch)
