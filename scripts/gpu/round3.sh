@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# round3.sh: what has run in the emulator only ("To run on the next GPU" in bench/NOTES.md): is it
+# right, and then how fast; nccl-tests with and without the drop-in; whole programs. Options and results:
+# common.sh.
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "$0")/common.sh"
+begin solccl solccl_command conformance gpu solccl_nccl solccl_nccl_path transfer_perf_cuda solccl_app_cg \
+    solccl_app_cholesky
+solccl=$BUILD/bin/solccl
+[ $list = 1 ] || rm -f "$OUT"/*.jsonl
+
+# Right? One case after the other: they look at the clock. (--case takes part of a name.)
+for case in sleep transfer vocab moe; do
+    step gpu-$case 60 "$BUILD/tests/gpu" --case $case
+done
+for case in sleep transfer vocab moe; do
+    abreast conf-$case 60 "$BUILD/tests/conformance" --backend cuda --quick --ranks 2 --one-process --case $case
+done
+wait
+
+# How fast?
+step transfer-perf 50 "$solccl" run -n "$gpus" "$BUILD/bin/transfer-perf-cuda"
+show transfer-perf .
+step transfer-both 40 "$solccl" run -n "$gpus" "$BUILD/bin/transfer-perf-cuda" --both
+show transfer-both .
+
+if [ $list = 1 ] || [ -n "$NCCL_TESTS" ]; then
+    step nccl-tests 215 env BUDGET=200 NCCL_TESTS="$NCCL_TESTS" bench/dropin/nccl_tests.sh "$BUILD" "$OUT/nccl-tests.jsonl"
+    show nccl-tests '^FAILED|at least|left'
+else
+    echo "nccl-tests: NCCL_TESTS names no folder: skipped" | tee -a "$SUMMARY"
+fi
+
+# Whole programs. Experts: 30B of which a token uses 3B, and 8 x 7B.
+moe="bench/apps/decode.py --batch 1,8 --ways nccl,solccl,fused,local"
+# shellcheck disable=SC2086 # words on purpose
+ranks_of_torch decode-a3b 60 $moe --model 30b-a3b
+# shellcheck disable=SC2086
+ranks_of_torch decode-8x7b 60 $moe --model 8x7b
+dropin=$PWD/$BUILD/libsolccl-nccl.so
+tokens=$BUILD/transformers.json
+ranks_of_torch hf-nccl 60 bench/apps/transformers_tp.py --keep "$tokens"
+ranks_of_torch hf-dropin 60 LD_PRELOAD="$dropin" bench/apps/transformers_tp.py --label dropin --compare "$tokens"
+ranks_of_torch context 60 bench/apps/context.py --model 70b --context 32768 --ways nccl,solccl,local
+for app in cg cholesky; do
+    step app-$app 45 "$solccl" run -n "$gpus" "$BUILD/bin/app-$app" 3
+done
+[ $list = 1 ] || grep -ah '^{' "$LOGS"/{decode,hf,context,app}-*.log "$LOGS/context.log" >"$OUT/apps.jsonl" 2>/dev/null
+finish
