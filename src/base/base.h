@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 #if defined(__GNUC__)
@@ -120,6 +121,8 @@ bool sol_path_trusted(const char *path, char resolved[SOL_PATH_BYTES], char *why
 /* ftruncate: 0 or errno. Past the limit of file sizes (ulimit -f), which the kernel applies to
  * memory files too, and enforces by a signal that ends the program, it is EFBIG. */
 int sol_file_resize(int fd, size_t bytes);
+/* write, without SIGPIPE where nobody reads: that is EPIPE alone. In signal handlers too. */
+ssize_t sol_file_write(int fd, const void *bytes, size_t count);
 /* May `bytes` be written to fd, where it stands, as far as that limit goes? In signal handlers too.
  */
 bool sol_file_room(int fd, size_t bytes);

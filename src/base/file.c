@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file.c: giving a file its size, and how far one may be written, without the
- * signal that the kernel sends where the limit of file sizes is passed.
+ * file.c: giving a file its size, and writing, without the signals that the
+ * kernel sends where the limit of file sizes is passed or nobody reads a pipe:
+ * they would end the program that only uses the library.
  */
 #include "base/base.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +25,26 @@ int sol_file_resize(int fd, size_t bytes)
         return EFBIG;
     }
     return ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+}
+
+ssize_t sol_file_write(int fd, const void *bytes, size_t count)
+{
+    const struct timespec now = {0, 0};
+    sigset_t pipe, before, pending;
+    sigemptyset(&pipe);
+    sigemptyset(&pending);
+    sigaddset(&pipe, SIGPIPE);
+    sigpending(&pending);
+    bool theirs = sigismember(&pending, SIGPIPE) == 1; /* that one is not ours to take */
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    ssize_t wrote = write(fd, bytes, count);
+    int error = errno;
+    if (wrote < 0 && error == EPIPE && !theirs) {
+        (void)sigtimedwait(&pipe, NULL, &now);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return wrote;
 }
 
 bool sol_file_room(int fd, size_t bytes)

@@ -56,7 +56,7 @@ void sol_log(sol_log_level level, const char *format, ...)
         length = sizeof(line) - 2;
     }
     line[length++] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, length);
+    ssize_t ignored = sol_file_write(STDERR_FILENO, line, length);
     (void)ignored;
     errno = saved_errno;
 }

@@ -40,7 +40,7 @@ static void flush(writer_t *w)
         w->error = EFBIG;
     }
     while (done < w->used && w->error == 0) {
-        ssize_t wrote = write(w->fd, w->buffer + done, w->used - done);
+        ssize_t wrote = sol_file_write(w->fd, w->buffer + done, w->used - done);
         if (wrote > 0) {
             done += (size_t)wrote;
         } else if (wrote < 0 && errno != EINTR) {

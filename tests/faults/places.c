@@ -114,6 +114,26 @@ static void small_files(team_t *team, int rank, void *arg)
     TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
 }
 
+/* Nobody reads the pipe that is dumped to, nor what is logged: an error, and no SIGPIPE. */
+static void nobody_reads(team_t *team, int rank, void *arg)
+{
+    int ends[2], kept = dup(STDERR_FILENO);
+    sol_comm_t comm;
+    (void)arg;
+    if (!fault_comm(team, rank, 10000, &comm) || !TEAM_CHECK(team, rank, pipe(ends) == 0))
+        return;
+    close(ends[0]);
+    fault_expect(team, rank, "a dump to a pipe without a reader", sol_comm_dump(comm, ends[1]),
+                 SOL_ERR_SYSTEM, comm, "write");
+    fault_still_works(team, rank, comm);
+    dup2(ends[1], STDERR_FILENO);
+    sol_comm_abort(comm); /* is logged */
+    dup2(kept, STDERR_FILENO);
+    close(ends[1]);
+    close(kept);
+    TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
+}
+
 /* ------------------------------------------------------------------- interrupts */
 
 static void ignore(int number)
@@ -153,6 +173,7 @@ const fault_case_t fault_places[] = {
      .argument = BESIDE},
     {.name = "containers beside rank 0's", .run = contained, .nranks = 3, .argument = BELOW},
     {.name = "a limit of file sizes", .run = small_files, .nranks = 2},
+    {.name = "pipes without a reader", .run = nobody_reads, .nranks = 2},
     {.name = "interrupted by a timer", .run = interrupted, .nranks = 3},
     {.name = NULL},
 };
