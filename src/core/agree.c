@@ -33,6 +33,10 @@ sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_ag
             return sol_comm_error(comm, SOL_ERR_MISMATCH, "rank %d called %s, rank 0 %s", r,
                                   function_of(all[r].what), function_of(all[0].what));
         }
+        if (all[r].refused != 0) {
+            return sol_comm_error(comm, SOL_ERR_MEMORY, "%s: rank %d was refused memory",
+                                  function_of(mine->what), r);
+        }
     }
     return SOL_OK;
 }

@@ -429,9 +429,21 @@ sol_status_t sol_boot_share_fds(sol_boot_t *boot, const int *fds, int count, int
 
 /* ------------------------------------------------------------- opening, closing */
 
-sol_status_t sol_boot_open(sol_boot_t **result, const sol_boot_config_t *config)
+sol_boot_t *sol_boot_reserve(void)
 {
     sol_boot_t *boot = sol_calloc(1, sizeof(*boot));
+    if (boot != NULL) {
+        boot->interrupt_fd = -1;
+        for (int r = 0; r < SOL_MAX_RANKS; r++) {
+            boot->sockets[r] = -1;
+        }
+    }
+    return boot;
+}
+
+sol_status_t sol_boot_open(sol_boot_t **result, const sol_boot_config_t *config)
+{
+    sol_boot_t *boot = config->reserved != NULL ? config->reserved : sol_boot_reserve();
     if (boot == NULL) {
         return sol_thread_error(SOL_ERR_MEMORY, "no memory for the set-up of a communicator");
     }
@@ -440,11 +452,7 @@ sol_status_t sol_boot_open(sol_boot_t **result, const sol_boot_config_t *config)
     boot->timeout_ms = config->timeout_ms;
     boot->abort_flag = config->abort_flag;
     boot->pids[boot->rank] = (int)getpid();
-    for (int r = 0; r < SOL_MAX_RANKS; r++) {
-        boot->sockets[r] = -1;
-    }
     sol_status_t status = SOL_OK;
-    boot->interrupt_fd = -1;
     if (boot->nranks > 1) { /* a rank alone has nobody to wait for */
         boot->interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         status = boot->interrupt_fd >= 0

@@ -31,7 +31,11 @@ typedef struct sol_boot_config {
      * it? Asked now and then; only looks. NULL: not known. */
     bool (*gone)(void *context, int rank);
     void *gone_context;
+    sol_boot_t *reserved; /* NULL, or sol_boot_reserve's: taken, whatever the outcome */
 } sol_boot_config_t;
+
+/* Memory for one; NULL: refused. */
+sol_boot_t *sol_boot_reserve(void);
 
 /* All of these set the thread error (sol_thread_error) with the whole story when they fail. */
 sol_status_t sol_boot_open(sol_boot_t **boot, const sol_boot_config_t *config);

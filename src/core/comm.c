@@ -256,6 +256,7 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
         return status;
     }
     setup->foreign = NULL;
+    setup->reserved = NULL;
     setup->parent = NULL;
     setup->join_timeout_ms = 0;
     setup->alone = false;
@@ -351,15 +352,40 @@ static sol_status_t open_backend(sol_comm_t comm)
     return status;
 }
 
+bool sol_comm_reserve(sol_comm_setup_t *setup)
+{
+    sol_comm_t comm = get_handle();
+    if (comm != NULL && (comm->boot = sol_boot_reserve()) == NULL) {
+        put_handle(comm);
+        comm = NULL;
+    }
+    setup->reserved = comm;
+    return comm != NULL;
+}
+
+void sol_comm_unreserve(sol_comm_setup_t *setup)
+{
+    if (setup->reserved != NULL) {
+        sol_boot_close(setup->reserved->boot);
+        setup->reserved->boot = NULL;
+        put_handle(setup->reserved);
+        setup->reserved = NULL;
+    }
+}
+
 sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
 {
     sol_fork_watch();
-    sol_comm_t comm = sol_use_prepare() ? get_handle() : NULL;
+    sol_comm_t comm = setup->reserved;
+    if (comm == NULL && sol_use_prepare()) {
+        comm = get_handle();
+    }
     if (comm == NULL) {
         return sol_thread_error(SOL_ERR_MEMORY, "no memory for a communicator");
     }
     fill(comm, setup);
     sol_boot_config_t boot = {.id = &comm->id,
+                              .reserved = comm->boot,
                               .nranks = setup->nranks,
                               .rank = setup->rank,
                               .backend = setup->backend->kind,
@@ -369,6 +395,7 @@ sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
         boot.gone = gone_from_parent;
         boot.gone_context = (void *)(uintptr_t)setup;
     }
+    comm->boot = NULL;
     sol_status_t status = sol_boot_open(&comm->boot, &boot);
     if (status == SOL_OK) {
         status = open_backend(comm);

@@ -40,6 +40,7 @@ typedef struct sol_comm_setup {
     sol_comm_t parent; /* not NULL: of which ranks are expected, and whose it knows to be gone */
     signed char
         parent_ranks[SOL_MAX_RANKS]; /* 1 + the rank there of each rank here; 0: a new one */
+    sol_comm_t reserved;             /* sol_comm_reserve's; taken by sol_comm_make */
     void *foreign; /* not NULL: a communicator of another library; the backend's adopt() gives id,
                       nranks and rank */
 } sol_comm_setup_t;
@@ -49,6 +50,10 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
                                  const char *who);
 /* The same from a communicator, for those made of its ranks. */
 void sol_comm_inherit(sol_comm_t comm, sol_comm_setup_t *setup);
+/* All memory that joining needs, so that a refusal is known before others wait for this rank;
+ * false: it was refused. And back, where it was not used. */
+bool sol_comm_reserve(sol_comm_setup_t *setup);
+void sol_comm_unreserve(sol_comm_setup_t *setup);
 /* Joins; blocks. Sets the thread error. */
 sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *comm);
 /* sol_comm_make now, or at the end of the open group. */
@@ -102,13 +107,14 @@ typedef enum {
 typedef struct sol_agree {
     uint32_t what; /* sol_agree_what */
     int32_t color, key;
-    uint32_t reserved;
+    uint32_t refused; /* 1: this rank has no memory for what comes next: it ends here, for all */
     uint64_t bytes;
     sol_unique_id_t id; /* split: the one to take if this rank leads its color */
 } sol_agree_t;
 
 /* All ranks' statements, in rank order. MISMATCH, and `comm` stays usable, where they call
- * different functions; any other failure makes it unusable. */
+ * different functions; MEMORY, and it does too, where one was refused memory; any other failure
+ * makes it unusable. */
 sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_agree_t *all);
 /* OK if `mine` is OK on all ranks, else the status and story of the lowest rank that failed. */
 sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine);

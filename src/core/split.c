@@ -55,13 +55,16 @@ static sol_status_t give_up(sol_comm_t comm, sol_status_t status)
 static sol_status_t join_part(split_job_t *split, sol_comm_t comm, sol_agree_t *own,
                               sol_agree_t *all)
 {
+    own->refused = split->color != SOL_SPLIT_NONE && !sol_comm_reserve(&split->setup);
     sol_status_t status = sol_agree_exchange(comm, own, all);
     if (status != SOL_OK || split->color == SOL_SPLIT_NONE) {
+        sol_comm_unreserve(&split->setup);
         return status;
     }
     place(all, comm->nranks, comm->rank, &split->setup);
     split->setup.parent = comm;
     status = sol_comm_make(&split->setup, &split->made);
+    split->setup.reserved = NULL; /* taken */
     if (status != SOL_OK) {
         sol_comm_error(comm, status, "sol_comm_split: %s", sol_thread_error_text());
     }
@@ -171,6 +174,7 @@ static sol_status_t agree_to_grow(sol_comm_t comm, grow_job_t *grow, sol_agree_t
     sol_id_content_t content;
     sol_agree_t own = {
         .what = SOL_AGREE_GROW, .bytes = (uint64_t)grow->setup.nranks, .id = grow->id};
+    own.refused = !sol_comm_reserve(&grow->setup);
     sol_status_t status = sol_agree_exchange(comm, &own, all);
     for (int r = 1; r < comm->nranks && status == SOL_OK; r++) {
         if (all[r].bytes != all[0].bytes) {
@@ -208,9 +212,11 @@ static sol_status_t grow_run(sol_job_t *job)
     status = agree_to_grow(comm, grow, all);
     sol_free(all);
     if (status != SOL_OK) {
+        sol_comm_unreserve(&grow->setup);
         return status;
     }
     status = sol_comm_make(&grow->setup, &grow->made);
+    grow->setup.reserved = NULL; /* taken */
     if (status != SOL_OK) {
         sol_comm_error(comm, status, "sol_comm_grow: %s", sol_thread_error_text());
     }
