@@ -30,6 +30,7 @@ from ._library import (
     version,
 )
 from ._transfer import Transfer
+from ._moe import Moe, Received
 
 __version__ = version()
 __all__ = [
@@ -42,8 +43,10 @@ __all__ = [
     "MAX_RANKS",
     "MemoryRefusedError",
     "MismatchError",
+    "Moe",
     "PeerError",
     "PremulSum",
+    "Received",
     "StateError",
     "SystemCallError",
     "TimedOutError",

@@ -237,6 +237,66 @@ class Pages(Structure):
     ]
 
 
+class MoeConfig(Structure):
+    """sol_moe_config_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("max_tokens", c_size_t),
+        ("hidden", c_size_t),
+        ("top_k", c_int),
+        ("experts", c_int),
+        ("dtype", c_int),
+        ("quant", c_int),
+        ("layout", c_int),
+        ("align", c_int),
+    ]
+
+
+class MoeInfo(Structure):
+    """sol_moe_info_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("first_expert", c_int),
+        ("local_experts", c_int),
+        ("rows", c_size_t),
+        ("rows_per_expert", c_size_t),
+        ("scales_per_row", c_size_t),
+        ("memory_bytes", c_size_t),
+    ]
+
+
+class MoeDispatchArgs(Structure):
+    """sol_moe_dispatch_args_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokens", c_size_t),
+        ("x", c_void_p),
+        ("topk_idx", c_void_p),
+        ("idx_dtype", c_int),
+        ("topk_weights", c_void_p),
+        ("recv_x", c_void_p),
+        ("recv_scales", c_void_p),
+        ("recv_weights", c_void_p),
+        ("recv_counts", c_void_p),
+        ("recv_offsets", c_void_p),
+    ]
+
+
+class MoeCombineArgs(Structure):
+    """sol_moe_combine_args_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokens", c_size_t),
+        ("y", c_void_p),
+        ("weights", c_void_p),
+        ("out", c_void_p),
+    ]
+
+
 def _find() -> ctypes.CDLL:
     """SOLCCL_LIBRARY, else the one in this package, else the one of the system."""
     named = os.environ.get("SOLCCL_LIBRARY")
@@ -271,6 +331,15 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_all_reduce": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_all_reduce_norm": (c_int, [POINTER(NormArgs), c_void_p, c_void_p]),
     "sol_vocab_topk": (c_int, [POINTER(VocabArgs), c_void_p, c_void_p]),
+    "sol_moe_create": (c_int, [POINTER(c_void_p), POINTER(MoeConfig), c_void_p]),
+    "sol_moe_destroy": (c_int, [c_void_p]),
+    "sol_moe_query": (c_int, [c_void_p, POINTER(MoeInfo)]),
+    "sol_moe_dispatch": (c_int, [c_void_p, POINTER(MoeDispatchArgs), c_void_p]),
+    "sol_moe_dispatch_send": (c_int, [c_void_p, POINTER(MoeDispatchArgs), c_void_p]),
+    "sol_moe_dispatch_recv": (c_int, [c_void_p, POINTER(MoeDispatchArgs), c_void_p]),
+    "sol_moe_combine": (c_int, [c_void_p, POINTER(MoeCombineArgs), c_void_p]),
+    "sol_moe_combine_send": (c_int, [c_void_p, POINTER(MoeCombineArgs), c_void_p]),
+    "sol_moe_combine_recv": (c_int, [c_void_p, POINTER(MoeCombineArgs), c_void_p]),
     "sol_all_gather": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
     "sol_reduce_scatter": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),

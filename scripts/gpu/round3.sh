@@ -6,7 +6,7 @@
 # common.sh.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
-begin solccl solccl_command conformance gpu solccl_nccl solccl_nccl_path transfer_perf_cuda solccl_app_cg \
+begin solccl solccl_command conformance gpu solccl_nccl solccl_nccl_path transfer_perf_cuda solccl_moe_perf solccl_app_cg \
     solccl_app_cholesky
 solccl=$BUILD/bin/solccl
 [ $list = 1 ] || rm -f "$OUT"/*.jsonl
@@ -25,6 +25,8 @@ step transfer-perf 50 "$solccl" run -n "$gpus" "$BUILD/bin/transfer-perf-cuda"
 show transfer-perf .
 step transfer-both 40 "$solccl" run -n "$gpus" "$BUILD/bin/transfer-perf-cuda" --both
 show transfer-both .
+step moe-perf 40 "$solccl" run -n "$gpus" "$BUILD/bin/moe-perf" --backend cuda
+show moe-perf .
 
 if [ $list = 1 ] || [ -n "$NCCL_TESTS" ]; then
     step nccl-tests 215 env BUDGET=200 NCCL_TESTS="$NCCL_TESTS" bench/dropin/nccl_tests.sh "$BUILD" "$OUT/nccl-tests.jsonl"

@@ -3,8 +3,8 @@
 #
 # conformance.sh BUILD [all|quick]: the conformance suite on emulated GPUs (emu_conformance), as many
 # programs at a time as there are cores. all: every case with 2, 3 and 4 ranks (make emu-conformance);
-# quick: the matrix of functions, types and operations, the switches of algorithm, streams of messages
-# with 2 ranks (make test). Prints what they print; the last line is the sum.
+# quick: the matrix of functions, types and operations, the switches of algorithm, streams of messages,
+# experts, with 2 ranks (make test). Prints what they print; the last line is the sum.
 set -u
 build=$(cd "$1" && pwd) || exit 2
 level=${2:-all}
@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 
 case $level in # RANKS CASE, the longest first
 all) jobs="4 matrix 4 sizes 4 offsets 3 sizes 3 matrix 4 - 3 offsets 2 sizes 3 - 2 matrix 2 offsets 2 -" ;;
-*) jobs="2 matrix 2 switches 3 switches 2 exchange 2 group-mixed" ;;
+*) jobs="2 matrix 2 switches 3 switches 2 exchange 2 group-mixed 2 moe" ;;
 esac
 # shellcheck disable=SC2086 # words on purpose
 set -- $jobs

@@ -138,6 +138,44 @@ def test_vocab_topk():
     raises(solccl.ArgumentError, lambda: COMM.vocab_topk(mine, 129), "k is 129")
 
 
+def test_moe():
+    tokens, hidden, experts = 3 + RANK, 160, 2 * SIZE + 1
+    moe = solccl.Moe(COMM, 12, hidden, 2, experts, "float32", layout="packed")
+    assert moe.first_expert == 2 * RANK + (RANK > 0) and moe.local_experts == 2 + (RANK == 0)
+    x = of(RANK, (tokens, hidden), np.float32)
+    idx = np.array([[(t + RANK) % experts, (t * 3 + 1 + RANK) % experts] for t in range(tokens)])
+    idx[0, 1] = -1
+    weights = np.full((tokens, 2), 0.5, np.float32)
+    for halves in (False, True):
+        if halves:
+            got = moe.dispatch_recv(moe.dispatch_send(x, idx, weights), moe.empty(x))
+        else:
+            got = moe.dispatch(x, idx.astype(np.int32), weights)
+        y = np.zeros_like(got.x)
+        for e in range(moe.local_experts):
+            rows = slice(got.offsets[e], got.offsets[e] + got.counts[e])
+            assert (got.weights[rows] == 0.5).all()
+            y[rows] = got.x[rows] * (1 + moe.first_expert + e)  # expert e multiplies by e + 1
+        out = np.empty_like(x)
+        if halves:
+            moe.combine_send(y, tokens)
+            moe.combine_recv(out)
+        else:
+            assert moe.combine(y, out) is out
+        twice = idx[:, 0] == idx[:, 1]  # the first of a kind counts
+        factor = 0.5 * (idx[:, 0] + 1) + np.where(twice, 0, 0.5 * (idx[:, 1] + 1))
+        assert np.abs(out - x * factor[:, None]).max() <= 1e-5 * np.abs(out).max()
+    small = solccl.Moe(COMM, 4, hidden, 1, SIZE, "float32", quant="group")
+    got = small.dispatch(x[:2], np.full((2, 1), RANK))
+    assert got.x.dtype == np.uint8 and got.scales.shape == (1, 4 * SIZE, 2) and got.counts[0] == 2
+    assert (got.scales[0, :2, 0] == np.abs(x[:2, :128]).max(-1) / np.float32(448)).all()
+    raises(ValueError, lambda: moe.dispatch(x, idx[:1], weights), "topk_idx has 2")
+    raises(solccl.StateError, lambda: moe.combine(y, x), "expected a dispatch")
+    raises(solccl.ArgumentError, lambda: solccl.Moe(COMM, 0, 8, 1, 4), "max_tokens is 0")
+    small.close()
+    moe.close()
+
+
 def test_copies():
     x, all_ = of(RANK), every()
     assert (COMM.all_gather(x) == all_).all()

@@ -368,6 +368,24 @@ def test_operators():
         values, indices, total = run(whole[:, 16 * RANK : 16 * RANK + 16])
         assert torch.equal(values, want[:, :3]) and torch.equal(indices, at[:, :3])
         assert (total - whole.float().logsumexp(-1)).abs().max() < 1e-4
+    moe = solccl.Moe(comm, 8, 64, 2, SIZE + 1, torch.bfloat16)
+    idx = torch.tensor([[RANK, SIZE], [0, -1], [SIZE - 1, 0 if SIZE > 1 else -1]], device=DEVICE)
+    part, weights = fill((3, 64), dtype=torch.bfloat16), torch.full((3, 2), 0.5, device=DEVICE)
+    want = part.float() * (idx >= 0).sum(-1, keepdim=True) * 0.5
+    kept = moe.empty(part)
+
+    def experts(x):  # they give back what they get
+        got = sol.moe_dispatch(x, idx, weights, moe)
+        return sol.moe_combine(got.x, torch.empty_like(x), moe)
+
+    def experts_kept(x):
+        sol.moe_dispatch(x, idx, weights, moe, kept)
+        return sol.moe_combine(kept.x, torch.empty_like(x), moe)
+
+    for f in (experts, experts_kept):
+        for run in (f, torch.compile(f, fullgraph=True, backend="aot_eager")):
+            assert (run(part).float() - want).abs().max() <= 1e-2 * want.abs().max()
+    moe.close()
     torch.library.opcheck(torch.ops.solccl.all_reduce.default, (torch.ones(2, device=DEVICE), 0, comm._index),
                           test_utils=("test_schema", "test_faketensor"))
     comm.close()

@@ -106,6 +106,48 @@ def _broadcast_(x: torch.Tensor, root: int, comm: int) -> None:
     _of(comm).broadcast(x, root)
 
 
+def _moe(index: int) -> Moe:
+    moe = _handles.get(index)
+    if moe is None:
+        raise ValueError("the handle of this operator has been closed")
+    return moe
+
+
+def _moe_dispatch_(
+    x: torch.Tensor,
+    topk_idx: torch.Tensor,
+    topk_weights: torch.Tensor | None,
+    recv_x: torch.Tensor,
+    recv_scales: torch.Tensor | None,
+    recv_weights: torch.Tensor,
+    recv_counts: torch.Tensor,
+    recv_offsets: torch.Tensor,
+    moe: int,
+) -> None:
+    weights = None if topk_weights is None else topk_weights.contiguous()
+    _moe(moe).dispatch(x.contiguous(), topk_idx.contiguous(), weights,
+                       Received(recv_x, recv_scales, recv_weights, recv_counts, recv_offsets))
+
+
+def _moe_dispatch(
+    x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, moe: int
+) -> list[torch.Tensor]:
+    weights = None if topk_weights is None else topk_weights.contiguous()
+    got = _moe(moe).dispatch(x.contiguous(), topk_idx.contiguous(), weights)
+    return [got.x, got.counts, got.offsets, got.weights] + ([] if got.scales is None else [got.scales])
+
+
+def _moe_shapes(
+    x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, moe: int
+) -> list[torch.Tensor]:
+    got = _moe(moe).empty(x)
+    return [got.x, got.counts, got.offsets, got.weights] + ([] if got.scales is None else [got.scales])
+
+
+def _moe_combine_(y: torch.Tensor, weights: torch.Tensor | None, out: torch.Tensor, moe: int) -> None:
+    _moe(moe).combine(y.contiguous(), out, None if weights is None else weights.contiguous())
+
+
 def _like(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
@@ -144,6 +186,22 @@ _define(
 )
 _define("all_to_all(Tensor x, int comm) -> Tensor", _all_to_all, lambda x, comm: _like(x))
 _define("broadcast_(Tensor(a!) x, int root, int comm) -> ()", _broadcast_, lambda x, root, comm: None)
+
+
+_define(
+    "moe_dispatch_(Tensor x, Tensor topk_idx, Tensor? topk_weights, Tensor(a!) recv_x, Tensor(b!)? recv_scales,"
+    " Tensor(c!) recv_weights, Tensor(d!) recv_counts, Tensor(e!) recv_offsets, int moe) -> ()",
+    _moe_dispatch_,
+    lambda *args: None,
+)
+_define(
+    "moe_dispatch(Tensor x, Tensor topk_idx, Tensor? topk_weights, int moe) -> Tensor[]",
+    _moe_dispatch,
+    _moe_shapes,
+)
+_define(
+    "moe_combine_(Tensor y, Tensor? weights, Tensor(a!) out, int moe) -> ()", _moe_combine_, lambda *args: None
+)
 
 
 def _plain(x: torch.Tensor) -> bool:
@@ -241,3 +299,29 @@ def broadcast_(x: torch.Tensor, comm: Communicator, root: int = 0) -> torch.Tens
         return comm.broadcast(x, root)
     torch.ops.solccl.broadcast_(x, root, comm._index)
     return x
+
+
+def moe_dispatch(
+    x: torch.Tensor,
+    topk_idx: torch.Tensor,
+    topk_weights: torch.Tensor | None,
+    moe: Moe,
+    out: Received | None = None,
+) -> Received:
+    """Tokens `x` [tokens, hidden] to the experts `topk_idx` [tokens, top_k]. See Moe.dispatch. `out`: of
+    `moe.empty`, for graphs; else new tensors."""
+    if out is not None:
+        torch.ops.solccl.moe_dispatch_(x, topk_idx, topk_weights, out.x, out.scales, out.weights, out.counts,
+                                       out.offsets, moe._index)
+        return out
+    got = torch.ops.solccl.moe_dispatch(x, topk_idx, topk_weights, moe._index)
+    return Received(got[0], got[4] if len(got) > 4 else None, got[3], got[1], got[2])
+
+
+def moe_combine(
+    y: torch.Tensor, out: torch.Tensor, moe: Moe, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The experts' outputs `y`, where moe_dispatch put their inputs, as a weighted sum for each token, into
+    `out` [tokens, hidden]. Returns it. See Moe.combine."""
+    torch.ops.solccl.moe_combine_(y, weights, out, moe._index)
+    return out

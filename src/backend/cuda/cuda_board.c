@@ -6,6 +6,7 @@
 #include "backend/cuda/cuda_board.h"
 
 #include "core/comm.h"
+#include "proto/gpu_moe.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -172,6 +173,12 @@ static sol_status_t tell_kernel(const struct sol_gpu_error *error, int rank, uin
                  (unsigned long long)error->bytes & 0xffff, rank,
                  (unsigned long long)error->bytes >> 16, (unsigned long long)error->sequence,
                  (double)timeout_ns * 1e-9, error->awaited >= 0 ? whom : "all ranks");
+        return SOL_ERR_TIMEOUT;
+    }
+    if (error->func >= SOL_GPU_WHO_DISPATCH) {
+        snprintf(text, bytes, "moe %s #%llu: rank %d waited %.1f s for %s",
+                 error->func == SOL_GPU_WHO_DISPATCH ? "dispatch" : "combine",
+                 (unsigned long long)error->sequence, rank, (double)timeout_ns * 1e-9, whom);
         return SOL_ERR_TIMEOUT;
     }
     snprintf(text, bytes, "a kernel: %s %llu, %s %llu: rank %d waited %.1f s for %s",

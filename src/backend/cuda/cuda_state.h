@@ -137,6 +137,15 @@ sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
 sol_status_t sol_cuda_vocab_topk(sol_comm_t comm, const sol_call_t *call,
                                  const sol_vocab_args_t *args);
 
+/* cuda_moe.c */
+struct sol_moe;
+sol_status_t sol_cuda_moe_open(sol_comm_t comm, struct sol_moe *moe);
+sol_status_t sol_cuda_moe_close(sol_comm_t comm, struct sol_moe *moe);
+sol_status_t sol_cuda_moe_dispatch(sol_comm_t comm, const sol_call_t *call, struct sol_moe *moe,
+                                   const sol_moe_dispatch_args_t *args, unsigned halves);
+sol_status_t sol_cuda_moe_combine(sol_comm_t comm, const sol_call_t *call, struct sol_moe *moe,
+                                  const sol_moe_combine_args_t *args, unsigned halves);
+
 /* cuda_memory.c */
 sol_status_t sol_cuda_mem_alloc(sol_comm_t comm, size_t bytes, void **memory);
 sol_status_t sol_cuda_mem_free(sol_comm_t comm, void *memory);
