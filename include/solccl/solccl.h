@@ -417,9 +417,9 @@ typedef enum sol_sleep_level {
  * Asleep, the communicator can be queried, dumped, aborted, shrunk, destroyed
  * and woken, memory can be freed; every other call returns SOL_ERR_STATE. Errors, after
  * which all ranks are awake: ARGUMENT, MISMATCH (another level elsewhere), STATE
- * (asleep already; a message was not received, CPU ranks; a sol_transfer_t is open), MEMORY (no
- * host memory for the contents), UNSUPPORTED (GPU memory shared by legacy IPC, which has no
- * addresses of its own).
+ * (asleep already; a message was not received, CPU ranks; a sol_transfer_t or sol_moe_t is open),
+ * MEMORY (no host memory for the contents), UNSUPPORTED (GPU memory shared by legacy IPC, which has
+ * no addresses of its own).
  */
 SOL_API sol_status_t sol_comm_sleep(sol_comm_t comm, sol_sleep_level_t level);
 

@@ -178,6 +178,7 @@ static sol_status_t make(sol_comm_t comm, const sol_moe_config_t *config, struct
         return status;
     }
     moe->magic = SOL_MOE_MAGIC;
+    comm->moes++;
     *result = moe;
     return SOL_OK;
 }
@@ -243,6 +244,7 @@ sol_status_t sol_moe_destroy(sol_moe_t moe)
     }
     status = comm->backend->moe_close != NULL ? comm->backend->moe_close(comm, moe)
                                               : sol_mem_free(comm, moe->out);
+    comm->moes--;
     drop(moe);
     return status;
 }

@@ -45,17 +45,18 @@ static sol_status_t agree(sol_comm_t comm, sol_agree_what what, sol_sleep_level_
     return status;
 }
 
-/* Peers hold on to the counters of a one-sided transfer, and count on. */
-static sol_status_t refuse_transfers(sol_comm_t comm)
+/* What has counters of its own that peers go on counting: it would not come back as it was. */
+static sol_status_t refuse_open_handles(sol_comm_t comm)
 {
+    const char *open = comm->moes > 0 ? "sol_moe_t" : NULL;
     for (const struct sol_transfer *t = comm->transfers; t != NULL; t = t->next) {
-        if (atomic_load(&t->magic) == SOL_TRANSFER_MAGIC) {
-            return sol_comm_error(comm, SOL_ERR_STATE,
-                                  "sol_comm_sleep: a transfer is open on this communicator: "
-                                  "destroy it first");
-        }
+        open = atomic_load(&t->magic) == SOL_TRANSFER_MAGIC ? "sol_transfer_t" : open;
     }
-    return SOL_OK;
+    return open == NULL ? SOL_OK
+                        : sol_comm_error(comm, SOL_ERR_STATE,
+                                         "sol_comm_sleep: a %s is open on this communicator: "
+                                         "destroy it first",
+                                         open);
 }
 
 static sol_status_t sleep_run(sol_job_t *job)
@@ -69,7 +70,7 @@ static sol_status_t sleep_run(sol_job_t *job)
     if (status != SOL_OK) {
         return status;
     }
-    sol_status_t mine = refuse_transfers(comm);
+    sol_status_t mine = refuse_open_handles(comm);
     if (mine == SOL_OK) {
         mine = comm->backend->sleep_prepare(comm, level == SOL_SLEEP_KEEP);
     }

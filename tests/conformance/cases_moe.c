@@ -142,8 +142,12 @@ static void case_moe_two(conf_t *conf)
         stop(conf);
         return;
     }
+    TEAM_STATUS(conf->team, conf->rank, sol_comm_sleep(conf->comm, SOL_SLEEP_KEEP), SOL_ERR_STATE,
+                conf->comm); /* while they are open */
     call(conf, sol_moe_destroy(a.moe));
     call(conf, sol_moe_destroy(b.moe));
+    call(conf, sol_comm_sleep(conf->comm, SOL_SLEEP_KEEP));
+    call(conf, sol_comm_wake(conf->comm));
 }
 
 /* A dispatch without a combine, many times; then both. */
