@@ -68,7 +68,8 @@ struct allocation {
     char name[64];
 };
 
-#define GRAIN 256        /* bytes; owners are kept for each */
+#define GRAIN 256 /* bytes; owners are kept for each */
+#define PAGE 4096
 static uint32_t *owners; /* index of allocation, 0: none */
 static struct allocation *allocations;
 static uint32_t allocation_count, allocation_room;
@@ -191,7 +192,10 @@ void *emu_allocate(size_t bytes, int device, const char *kind)
     size_t room = (bytes + GRAIN - 1) / GRAIN * GRAIN + (bytes == 0 ? GRAIN : 0);
     uint32_t i = reuse(room);
     if (!i) {
-        if (room + GRAIN > (size_t)(emu.arena + emu.arena_bytes - arena_top))
+        if (room >= PAGE) /* large ones begin at one, as on a GPU */
+            arena_top += (size_t)(emu.arena - arena_top) & (PAGE - 1);
+        if (arena_top > emu.arena + emu.arena_bytes ||
+            room + GRAIN > (size_t)(emu.arena + emu.arena_bytes - arena_top))
             return NULL;
         i = new_allocation();
         if (!i)
