@@ -101,12 +101,14 @@ typedef struct sol_dev_config {
         sizeof(sol_dev_config_t), {{SOL_CHANNEL_WORD, 0, 0}}, 0, 0, 0, 0, 0, 0                     \
     }
 
-/** Symmetric memory as kernels see it: byte b of rank r's is at base[r] + b, for loads and stores.
+/**
+ * Symmetric memory as kernels see it: byte b of rank r's is at base[r] + b, for loads and stores.
  */
 typedef struct sol_window {
     char *base[SOL_DEV_MAX_RANKS];
-    char *multicast; /**< stores here reach all ranks; NULL where it was not asked for, or is not
-                          there (always, at present: docs/device-api.md) */
+    char *multicast; /**< stands for all ranks' memory at once, for the functions of
+                          device/multimem.cuh alone; NULL where SOLCCL_CUDA_MULTICAST is not 1, or
+                          the GPUs have none, or it was not asked for. Not yet run on a GPU */
     size_t bytes;
 } sol_window_t;
 

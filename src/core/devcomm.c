@@ -170,6 +170,9 @@ static sol_status_t dev_run(sol_job_t *job)
     if (status == SOL_OK) {
         sol_dev_describe(&layout, &make->config, window.base, comm->rank, comm->nranks, &bound,
                          &make->dev);
+        if (make->config.multicast && window.multicast != NULL) {
+            make->dev.memory.multicast = window.multicast + layout.memory;
+        }
         keep_record(comm, make);
     } else if (memory != NULL) {
         comm->backend->mem_free(comm, memory);

@@ -44,6 +44,7 @@ struct sol_comm { /* one a rank */
 
 struct memory { /* symmetric */
     char *base[SOL_DEV_MAX_RANKS];
+    char *multicast; /* SOLCCL_CUDA_MULTICAST=1, as on GPUs */
     size_t bytes;
     bool freed[SOL_DEV_MAX_RANKS];
 };
@@ -322,6 +323,16 @@ const char *sol_last_error(sol_comm_t comm)
     return comm ? comm->text : me()->comm.text;
 }
 
+/* An address at which nothing lies, for all ranks' memories. */
+static void give_multicast(struct memory *m)
+{
+    const char *asked = getenv("SOLCCL_CUDA_MULTICAST");
+    char *nowhere = (char *)(((uintptr_t)host.memory_count + 1) << 36 | (uintptr_t)5 << 60);
+    if (asked && strcmp(asked, "1") == 0 && emu_multicast(nowhere, m->bytes, m->base, host.n)) {
+        m->multicast = nowhere;
+    }
+}
+
 sol_status_t sol_mem_alloc(sol_comm_t comm, size_t bytes, void **memory)
 {
     struct memory *m = &host.memories[host.memory_count];
@@ -338,6 +349,7 @@ sol_status_t sol_mem_alloc(sol_comm_t comm, size_t bytes, void **memory)
     m->bytes = bytes;
     bool equal = meet("sol_mem_alloc", bytes);
     if (m == &host.memories[host.memory_count]) {
+        give_multicast(m);
         host.memory_count++; /* by the first to come back */
     }
     *memory = own;
@@ -377,6 +389,7 @@ sol_status_t sol_mem_window(sol_comm_t comm, void *memory, sol_window_t *window)
     }
     memcpy(window->base, m->base, sizeof window->base);
     window->bytes = m->bytes;
+    window->multicast = m->multicast;
     return SOL_OK;
 }
 
@@ -418,7 +431,11 @@ sol_status_t sol_dev_comm_create(sol_comm_t comm, const sol_dev_config_t *config
     free(image);
     emu_name(memory, "device communicator of rank %d", rank);
     meet("sol_dev_comm_create", 2);
-    sol_dev_describe(&layout, config, find(comm, memory)->base, rank, host.n, &bound, dev);
+    const struct memory *m = find(comm, memory);
+    sol_dev_describe(&layout, config, m->base, rank, host.n, &bound, dev);
+    if (config->multicast && m->multicast) {
+        dev->memory.multicast = m->multicast + layout.memory;
+    }
     return SOL_OK;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * emu_multimem.h: takes the place of prim/multimem.cuh, as emu_ptx.h does of
+ * emu_multimem.h: takes the place of solccl/device/multimem.cuh, as emu_ptx.h does of
  * ptx.cuh: the switch's multicast on the emulated machine. A store becomes one
  * to each memory, in any order of arrival; a reducing load one from each.
  * emu_multicast (emu.h) says what an address stands for.
  */
-#ifndef SOL_DEVICE_PRIM_MULTIMEM_CUH
-#define SOL_DEVICE_PRIM_MULTIMEM_CUH
+#ifndef SOL_DEVICE_MULTIMEM_CUH
+#define SOL_DEVICE_MULTIMEM_CUH
 
 #include "solccl/solccl.h"
 

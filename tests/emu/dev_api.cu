@@ -6,9 +6,11 @@
  * out is worked out on the host.
  *
  *   solccl emu -n 3 --seeds 20 tests/emu/dev_api.cu
- *   ... -- TEST   one of: word tag line bulk team tokens barrier put wrap
+ *   ... -- TEST   one of: word tag line bulk team tokens barrier put teams multicast
+ *                 wrap
  */
 #include <solccl/device.h>
+#include <solccl/device/multimem.cuh>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -387,6 +389,116 @@ static void run_onesided(struct test *t, bool barrier)
     sol_dev_comm_destroy(t->comm, &dev);
 }
 
+/* Who is in the host's and in the rail's team, and that barriers of both keep apart. */
+__global__ void members(const __grid_constant__ sol_dev_comm_t dev, int *out)
+{
+    const struct sol_team team[2] = {sol_team_host(dev), sol_team_rail(dev)};
+    for (int k = 0; k < 2; k++) {
+        struct sol_rank_barrier b = sol_barrier_open(dev, k, SOL_CTA, team[k]);
+        if (!sol_barrier_sync(dev, b, SOL_ACQ_REL))
+            return;
+        sol_barrier_close(dev, b);
+        for (int i = (int)threadIdx.x; i < team[k].size; i += (int)blockDim.x)
+            out[k * dev.nranks + i] = sol_team_member(team[k], i);
+        if (threadIdx.x == 0)
+            out[2 * dev.nranks + k] = team[k].size * 100 + team[k].rank;
+    }
+}
+
+static void run_teams(struct test *t)
+{
+    const int per_host = t->n % 2 ? 1 : 2, hosts = t->n / per_host;
+    sol_dev_config_t config = SOL_DEV_CONFIG_INIT;
+    sol_dev_comm_t dev;
+    int *out, host[2 * SOL_DEV_MAX_RANKS + 2], wrong = 0;
+    const size_t bytes = (size_t)(2 * t->n + 2) * sizeof(int);
+    config.barriers = 2;
+    config.ranks_per_host = per_host;
+    sol_dev_comm_create(t->comm, &config, &dev);
+    cudaMalloc((void **)&out, bytes);
+    cudaMemsetAsync(out, 0, bytes, t->stream);
+    sol_dev_launch(members, 1, 32, t->stream, dev, out);
+    cudaMemcpyAsync(host, out, bytes, cudaMemcpyDeviceToHost, t->stream);
+    cudaStreamSynchronize(t->stream);
+    for (int i = 0; i < per_host; i++)
+        wrong += host[i] != t->rank / per_host * per_host + i;
+    for (int i = 0; i < hosts; i++)
+        wrong += host[t->n + i] != i * per_host + t->rank % per_host;
+    wrong += host[2 * t->n] != per_host * 100 + t->rank % per_host;
+    wrong += host[2 * t->n + 1] != hosts * 100 + t->rank / per_host;
+    if (wrong)
+        printf("rank %d: teams: %d wrong\n", t->rank, wrong);
+    t->wrong += wrong;
+    cudaFree(out);
+    sol_dev_comm_destroy(t->comm, &dev);
+}
+
+/* Each thread stores once for all ranks, then a barrier, then everybody reads its own. */
+__global__ void cast_to_all(const __grid_constant__ sol_dev_comm_t dev, uint64_t *out, int rounds)
+{
+    const sol_window_t &w = dev.memory;
+    const unsigned i = threadIdx.x;
+    struct sol_rank_barrier b = sol_barrier_open(dev, 0, SOL_CTA, sol_team_all(dev));
+    for (int e = 0; e < rounds; e++) {
+        const uint64_t at = ((uint64_t)dev.rank * blockDim.x + i) * 16;
+        struct sol_vector v = {1000u * (unsigned)e + 10u * (unsigned)dev.rank, i};
+        sol_multicast_vector(w.multicast + at, v);
+        sol_fence_alias();
+        if (!sol_barrier_sync(dev, b, SOL_ACQ_REL))
+            return;
+        for (int r = 0; r < dev.nranks; r++) {
+            const uint64_t from = ((uint64_t)r * blockDim.x + i) * 16;
+            struct sol_vector got = sol_poll_vector(sol_window_at(w, dev.rank, from));
+            out[((uint64_t)e * dev.nranks + r) * blockDim.x + i] = got.a + got.b;
+        }
+        if (!sol_barrier_sync(dev, b, SOL_ACQ_REL))
+            return;
+    }
+    sol_barrier_close(dev, b);
+}
+
+/* The address is there where SOLCCL_CUDA_MULTICAST=1 and it was asked for, and nowhere else. */
+static void run_multicast(struct test *t)
+{
+    enum { threads = 40, rounds = 3 };
+    const char *switched = getenv("SOLCCL_CUDA_MULTICAST");
+    const bool on = switched && strcmp(switched, "1") == 0;
+    sol_dev_config_t config = SOL_DEV_CONFIG_INIT;
+    sol_dev_comm_t dev, without;
+    sol_window_t window;
+    void *memory = NULL;
+    const size_t words = (size_t)rounds * (size_t)t->n * threads;
+    uint64_t *out, *host = (uint64_t *)calloc(words, 8);
+    config.barriers = 1;
+    config.memory_bytes = (size_t)t->n * threads * 16;
+    sol_dev_comm_create(t->comm, &config, &without);
+    config.multicast = 1;
+    sol_dev_comm_create(t->comm, &config, &dev);
+    sol_mem_alloc(t->comm, 4096, &memory);
+    sol_mem_window(t->comm, memory, &window);
+    int wrong = without.memory.multicast != NULL;
+    wrong += (dev.memory.multicast != NULL) != on || (window.multicast != NULL) != on;
+    if (on) {
+        cudaMalloc((void **)&out, words * 8);
+        cudaMemsetAsync(out, 0, words * 8, t->stream);
+        sol_dev_launch(cast_to_all, 1, threads, t->stream, dev, out, (int)rounds);
+        cudaMemcpyAsync(host, out, words * 8, cudaMemcpyDeviceToHost, t->stream);
+        cudaStreamSynchronize(t->stream);
+        for (size_t i = 0; i < words; i++) {
+            size_t e = i / threads / (size_t)t->n, r = i / threads % (size_t)t->n;
+            wrong += host[i] != 1000 * e + 10 * r + i % threads;
+        }
+        cudaFree(out);
+    }
+    if (wrong)
+        printf("rank %d: multicast: %d wrong\n", t->rank, wrong);
+    t->wrong += wrong;
+    free(host);
+    sol_mem_free(t->comm, memory);
+    sol_dev_comm_destroy(t->comm, &dev);
+    sol_dev_comm_destroy(t->comm, &without);
+}
+
 /* --------------------------------------------------------------------------------- all */
 
 static bool wanted(int argc, char **argv, const char *name)
@@ -433,6 +545,10 @@ int main(int argc, char **argv)
         run_onesided(&t, true);
     if (wanted(argc, argv, "put"))
         run_onesided(&t, false);
+    if (wanted(argc, argv, "teams"))
+        run_teams(&t);
+    if (wanted(argc, argv, "multicast"))
+        run_multicast(&t);
     printf("rank %d of %d: %d wrong\n", t.rank, t.n, t.wrong);
     sol_comm_destroy(t.comm);
     return t.wrong != 0;

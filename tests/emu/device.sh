@@ -37,6 +37,8 @@ if [ -x "$nvcc" ]; then
             "$source" -o "$work/object.o"
     done
 fi
+check "dev_api, multicast asked for" env SOLCCL_CUDA_MULTICAST=1 timeout 100 "$work/dev_api" \
+    --ranks 3 --seeds 3 -- multicast
 # An error names the line, and the seed repeats it.
 sed 's/sol_session_flush(ch, s);.*/;/' examples/device/panel_broadcast.cu >"$work/bad.cu"
 cp examples/device/rig.h "$work/"

@@ -21,6 +21,7 @@ sol_status_t sol_cuda_dev_window(sol_comm_t comm, const void *memory, sol_window
     memset(window, 0, sizeof *window);
     memcpy(window->base, region->memory.base, sizeof window->base);
     window->bytes = region->memory.bytes;
+    window->multicast = region->multicast.base;
     memset(bound, 0, sizeof *bound);
     bound->error = state->gpu.error;
     bound->abort_word = (volatile uint32_t *)(uintptr_t)state->gpu.abort_word;

@@ -22,6 +22,23 @@ sol_status_t sol_cuda_mem_zero(sol_comm_t comm, const struct sol_cuda_symmetric 
     return status;
 }
 
+/* An address for all ranks' memory, where the staging has one: the same on all ranks. It stands for
+ * all of what was asked for, or there is none. */
+static sol_status_t open_multicast(struct sol_cuda *state, struct sol_cuda_region *region,
+                                   const struct sol_cuda_symmetric_config *config)
+{
+    char why[160];
+    if (state->gpu.multicast == NULL) {
+        return SOL_OK;
+    }
+    sol_status_t status = sol_cuda_multicast_open(&region->multicast, config, &region->memory, 1,
+                                                  sol_cuda_multicast_calls, why, sizeof why);
+    if (status == SOL_OK && region->multicast.bytes < config->bytes) {
+        sol_cuda_multicast_close(state->cu, &region->multicast);
+    }
+    return status;
+}
+
 static sol_status_t allocate(sol_comm_t comm, struct sol_cuda *state,
                              struct sol_cuda_region *region, size_t bytes)
 {
@@ -36,8 +53,10 @@ static sol_status_t allocate(sol_comm_t comm, struct sol_cuda *state,
     if (status != SOL_OK) {
         return status;
     }
-    status = sol_cuda_mem_zero(comm, &region->memory);
+    status = open_multicast(state, region, &config);
+    status = status == SOL_OK ? sol_cuda_mem_zero(comm, &region->memory) : status;
     if (status != SOL_OK) {
+        sol_cuda_multicast_close(state->cu, &region->multicast);
         sol_cuda_symmetric_close(state->cu, &region->memory);
     }
     return status;

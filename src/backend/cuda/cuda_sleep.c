@@ -107,6 +107,13 @@ sol_status_t sol_cuda_sleep_prepare(sol_comm_t comm, bool keep)
                               "sol_comm_sleep: memory shared by legacy IPC handles cannot come "
                               "back at its addresses (SOLCCL_CUDA_HANDLE)");
     }
+    for (const struct sol_cuda_region *at = state->regions; at != NULL; at = at->next) {
+        if (at->multicast.base != NULL) {
+            return sol_comm_error(comm, SOL_ERR_UNSUPPORTED,
+                                  "sol_comm_sleep: symmetric memory with a multicast address "
+                                  "cannot come back at it (SOLCCL_CUDA_MULTICAST)");
+        }
+    }
     enter(state, &visit);
     sol_status_t status = SOL_OK;
     if (!sol_cuda_device_is_done(comm, state)) {

@@ -22,6 +22,7 @@
 struct sol_cuda_region {
     uint64_t id; /* from 1, equal on all ranks, larger than those before */
     struct sol_cuda_symmetric memory;
+    struct sol_cuda_multicast multicast; /* base NULL: none (SOLCCL_CUDA_MULTICAST) */
     void *saved; /* its contents while it sleeps; NULL: they are not kept */
     struct sol_cuda_region *next;
 };

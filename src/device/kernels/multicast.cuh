@@ -29,7 +29,7 @@
 #define SOL_DEVICE_KERNELS_MULTICAST_CUH
 
 #include "device/kernels/push.cuh"
-#include "device/prim/multimem.cuh"
+#include "solccl/device/multimem.cuh"
 
 struct sol_multicast_push_args {
     struct sol_push_args push;

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multimem.cuh: the multimem instructions, under names that say what they are
- * for: ptx.cuh's companion for kernels that only SOLCCL_CUDA_MULTICAST=1
- * reaches. An address of multicast stands for the same place in all ranks'
- * memory. Compiled for sm_90 and later; never executed by the authors.
+ * for: stores and sums through the switch, at addresses that stand for the same
+ * place in all ranks' memory (sol_window_t.multicast). No part of device.h:
+ * include it where you mean it, and only reach it where the address is not NULL,
+ * which it is without SOLCCL_CUDA_MULTICAST=1. Compiled for sm_90 and later;
+ * never executed by the authors: runs in the emulator, not yet run on a GPU.
+ *
+ * Never an ordinary load or store at such an address. Between these accesses and
+ * ordinary ones to the same memory: sol_fence_alias.
  */
-#ifndef SOL_DEVICE_PRIM_MULTIMEM_CUH
-#define SOL_DEVICE_PRIM_MULTIMEM_CUH
+#ifndef SOL_DEVICE_MULTIMEM_CUH
+#define SOL_DEVICE_MULTIMEM_CUH
 
-#include "solccl/solccl.h"
-#include <solccl/device.h>
+#include "solccl/device.h"
 
 /* Lands in all of them, each word whole. */
 SOL_GPU_FN void sol_multicast_word(void *all, uint64_t w)
