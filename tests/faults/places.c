@@ -48,22 +48,30 @@ static void among_strangers(team_t *team, int rank)
     TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
 }
 
-/* The rank in a process of a new PID namespace, which has had some pids before. */
-static void contained(team_t *team, int rank, void *arg)
+/* In a process of its own: one that has left its namespace cannot have threads, as sanitizers do.
+ */
+static bool enter_new_namespace(void)
+{
+    return unshare(CLONE_NEWPID) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0;
+}
+
+static bool may_enter(void)
 {
     int status = -1;
-    if (*(int *)arg == BELOW && rank == 0) {
-        among_strangers(team, rank);
-        return;
-    }
-    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
-        team_skip(team, rank, "no permission for PID namespaces");
-        among_strangers(team, rank); /* the others wait for it */
-        return;
-    }
+    pid_t child = fork();
+    if (child == 0)
+        _exit(enter_new_namespace() ? 0 : 1);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+static int in_new_namespace(team_t *team, int rank)
+{
+    int status = -1;
+    if (!enter_new_namespace())
+        return 1;
     pid_t child = fork();
     if (child == 0) {
-        for (int i = 0; i < rank; i++) {
+        for (int i = 0; i < rank; i++) { /* so that its pids differ */
             pid_t other = fork();
             if (other == 0)
                 _exit(0);
@@ -72,7 +80,25 @@ static void contained(team_t *team, int rank, void *arg)
         among_strangers(team, rank);
         _exit(0);
     }
-    TEAM_CHECK(team, rank, child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+}
+
+static void contained(team_t *team, int rank, void *arg)
+{
+    int status = -1;
+    if (!may_enter()) {
+        team_skip(team, rank, "no permission for PID namespaces");
+        return;
+    }
+    if (*(int *)arg == BELOW && rank == 0) {
+        among_strangers(team, rank);
+        return;
+    }
+    pid_t child = fork();
+    if (child == 0)
+        _exit(in_new_namespace(team, rank));
+    TEAM_CHECK(team, rank, child > 0 && waitpid(child, &status, 0) == child);
+    TEAM_CHECK(team, rank, status == 0);
 }
 
 /* --------------------------------------------------------------------- limits */
