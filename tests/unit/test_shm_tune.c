@@ -161,6 +161,41 @@ static void the_slowest_rank_and_role_decide(void **state)
     }
 }
 
+/* Of a send only its receiver's time counts beside its own, and only as a receiver's. */
+static void a_send_is_learned_from_its_receiver(void **state)
+{
+    (void)state;
+    const sol_call_t call = {.func = SOL_FUNC_SEND, .root = 1};
+    unsigned tried;
+    for (int receiver = 0; receiver < 2; receiver++) {
+        make(true);
+        sol_shm_t peer = {.control = &controls[1]}; /* it reports what it received */
+        uint64_t long_ago = sol_now_ns() - 1000000000;
+        unsigned dear = receiver ? SOL_SHM_KEEP : SOL_SHM_PASS;
+        for (unsigned plan = 0; plan < SOL_SHM_WAYS; plan++)
+            sol_shm_tune_received(&peer, BYTES, plan, plan == dear ? long_ago : sol_now_ns());
+        sol_shm_tune_received(&peer, BYTES, SOL_SHM_SHOW, long_ago);
+        assert_int_equal(learn(&call, BYTES, SOL_SHM_TUNE_PAIRS, ~0u, &tried),
+                         receiver ? SOL_SHM_PASS : SOL_SHM_KEEP);
+        assert_int_equal(tried, (1u << SOL_SHM_WAYS) - 1);
+        assert_int_equal(sol_shm_tune_known(&shm, BYTES), receiver ? SOL_SHM_PASS : SOL_SHM_KEEP);
+    }
+    make(true); /* nothing learned */
+    assert_int_equal(sol_shm_tune_known(&shm, BYTES), SOL_SHM_SHOW);
+    assert_int_equal(sol_shm_tune_known(&shm, 8192), SOL_SHM_KEEP);
+    make(false);
+    assert_int_equal(sol_shm_tune_known(&shm, BYTES), SOL_SHM_KEEP);
+}
+
+static void lists_of_nodes_are_read(void **state)
+{
+    (void)state;
+    assert_false(sol_shm_several_nodes("0\n"));
+    assert_false(sol_shm_several_nodes(""));
+    assert_true(sol_shm_several_nodes("0-1\n"));
+    assert_true(sol_shm_several_nodes("0,2\n"));
+}
+
 /* Kinds and sizes of calls are learned apart. */
 static void lessons_are_apart(void **state)
 {
@@ -175,6 +210,19 @@ static void lessons_are_apart(void **state)
     assert_int_equal(learn(&all, BYTES, SOL_SHM_TUNE_ALL, 1u << SOL_SHM_KEEP, &tried),
                      SOL_SHM_KEEP);
     assert_int_equal(call_once(&gather, BYTES, SOL_SHM_TUNE_ALL, ~0u), SOL_SHM_PASS);
+}
+
+/* What is worse by far for calls half as large is not tried for large ones. */
+static void large_calls_inherit(void **state)
+{
+    (void)state;
+    const sol_call_t call = {.func = SOL_FUNC_ALL_GATHER};
+    const unsigned cheap = SOL_SHM_WAYS + SOL_SHM_KEEP;
+    unsigned tried;
+    make(true);
+    assert_int_equal(learn(&call, OWN_BYTES, SOL_SHM_TUNE_ALL, 1u << cheap, &tried), cheap);
+    assert_int_equal(learn(&call, 2 * OWN_BYTES, SOL_SHM_TUNE_ALL, 1u << cheap, &tried), cheap);
+    assert_int_equal(tried, 1u << cheap);
 }
 
 /* Calls without end, with a machine that changes under way. */
@@ -199,7 +247,10 @@ int main(void)
         cmocka_unit_test(what_is_worse_is_tried_less),
         cmocka_unit_test(only_what_is_possible_is_tried),
         cmocka_unit_test(the_slowest_rank_and_role_decide),
+        cmocka_unit_test(a_send_is_learned_from_its_receiver),
+        cmocka_unit_test(lists_of_nodes_are_read),
         cmocka_unit_test(lessons_are_apart),
+        cmocka_unit_test(large_calls_inherit),
         cmocka_unit_test(it_learns_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
  *     shm_stream    transfers between pairs, progressed together (large, groups)
  *     shm_tune      how large data is made readable: learned while running
  *     shm_window    symmetric memory; where a buffer can be read directly
+ *     shm_node      shared memory near the CPU of its rank
  *     shm_pages     huge pages under buffers that come again and again
  *     shm_sleep     the memory of an idle communicator given back, and taken again
  *     shm_transfer  one-sided writes
@@ -184,7 +185,6 @@ typedef struct sol_shm_limits {
     size_t packed_rooted; /* this, where one sends or receives: larger ones are pipelined, */
     size_t packed_reduce; /* and this all_reduce */
     size_t chunk;         /* staged at a time in a stream where all ranks send and receive */
-    size_t vm_read;       /* smallest send that is shown for process_vm_readv instead of staged */
     size_t way;           /* how large collectives move data: 0 learned, else 1 + sol_shm_way */
     size_t round;         /* bytes of a share in one round of a shared-out reduction */
     size_t piece;         /* bytes that a direct read moves between two looks at its owner */
@@ -198,6 +198,7 @@ typedef struct sol_shm_lesson {
     uint8_t winner;
     uint8_t tried;                   /* bit p: plan p is tried in this period */
     uint8_t periods;                 /* from the last one that tried all */
+    bool inherited;                  /* its costs are those of calls half as large */
     uint32_t cost_ns[SOL_SHM_PLANS]; /* average over periods, on the slowest rank; 0: none yet */
 } sol_shm_lesson_t;
 
@@ -224,6 +225,7 @@ typedef struct sol_shm {
     bool vm_readable; /* process_vm_readv works between all pairs, or they are one process */
     bool direct;      /* direct reads not switched off */
     bool huge_pages;  /* may be asked for */
+    bool by_node;     /* the host has several memory nodes */
     sol_shm_limits_t limits;
     sol_shm_control_t *control; /* mine */
     uint64_t calls;             /* index of the current call */
@@ -307,8 +309,8 @@ sol_status_t sol_shm_idle_slow(sol_shm_t *s, sol_shm_wait_t *w);
 void sol_shm_wait_end(sol_shm_t *s, sol_shm_wait_t *w);
 
 /* Every poll is followed by a pause. A poll of what is not yet there takes the line away from its
- * writer, who has to get it back before it can write: polling half as often makes an exchange of one
- * line 10 to 20% faster, near or far (bench/NOTES.md).
+ * writer, who has to get it back before it can write: polling half as often makes an exchange of
+ * one line 10 to 20% faster, near or far (bench/NOTES.md).
  *
  * After a poll that found nothing: SOL_OK to poll again, or why the wait is over (reported). */
 static inline sol_status_t sol_shm_idle(sol_shm_t *s, sol_shm_wait_t *w)
@@ -472,7 +474,7 @@ static inline unsigned char *sol_shm_at(const void *base, size_t bytes)
 typedef struct sol_shm_header {
     sol_shm_place_t send;   /* where the sender's data is */
     sol_shm_place_t result; /* where its reduced share will be */
-    uint64_t bytes;
+    uint32_t plan;          /* of a send that is timed: 1 + its plan; else 0 */
 } sol_shm_header_t;
 
 typedef struct sol_shm_chunk {
@@ -539,7 +541,7 @@ sol_status_t sol_shm_recv_lines(sol_shm_t *s, int rank, uint32_t sig, void *dst,
 
 /* What may be chosen: how staged data is copied; also process_vm_readv, and how what only this rank
  * reads (its own block, results) is written. */
-typedef enum { SOL_SHM_TUNE_COPIES, SOL_SHM_TUNE_ALL } sol_shm_tune_kind;
+typedef enum { SOL_SHM_TUNE_COPIES, SOL_SHM_TUNE_PAIRS, SOL_SHM_TUNE_ALL } sol_shm_tune_kind;
 
 typedef struct sol_shm_tuned {
     sol_shm_way way;
@@ -550,6 +552,10 @@ typedef struct sol_shm_tuned {
 sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t bytes,
                                    sol_shm_tune_kind kind);
 void sol_shm_tune_end(sol_shm_t *s);
+/* A send of `bytes`, whose header came at `begun_ns` and named `plan`, has been received. */
+void sol_shm_tune_received(sol_shm_t *s, size_t bytes, unsigned plan, uint64_t begun_ns);
+/* The way of a transfer of which no time is taken: what like ones have learned, else by size. */
+sol_shm_way sol_shm_tune_known(const sol_shm_t *s, size_t bytes);
 
 static inline void sol_shm_stage_copy(sol_shm_way way, void *dst, const void *src, size_t bytes)
 {
@@ -583,6 +589,14 @@ sol_status_t sol_shm_read_end(sol_shm_t *s, int rank);
 void sol_shm_directs_done(sol_shm_t *s, int rank);
 /* Called on failure: wait (bounded) until no thread of this process reads this rank's memory. */
 void sol_shm_readers_leave(sol_shm_t *s);
+
+/* ----------------------------------------------------------------------------- shm_node */
+
+bool sol_shm_nodes_differ(void);
+/* Does the kernel's list of nodes name more than one? */
+bool sol_shm_several_nodes(const char *list);
+/* Own memory, before it is touched: on this CPU's node, where there are several. */
+void sol_shm_prefer_node(const sol_shm_t *s, const sol_shm_segment_t *segment);
 
 /* ---------------------------------------------------------------------------- shm_pages */
 

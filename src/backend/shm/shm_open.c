@@ -179,6 +179,7 @@ static sol_status_t make_segment(sol_shm_t *s, const caps_t *caps, const layout_
     }
     s->messages = layout->pipes;
     s->incoming = layout->staging - layout->pipes;
+    sol_shm_prefer_node(s, s->segment);
     volatile unsigned char *page = s->segment->base;
     for (size_t at = 0; at < layout->staging; at += PAGE) {
         page[at] = 0;

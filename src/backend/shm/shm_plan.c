@@ -12,19 +12,18 @@
  *     SOLCCL_CPU_LINE_BYTES        largest message of a pair by lines
  *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
  *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
- *     SOLCCL_CPU_CELL_BYTES        largest message in a cell, 0: none (proto/cell.h; 2 ranks: 16384,
- *                                  more: 256)
- *     SOLCCL_CPU_UNPACKED_BYTES    collectives up to this by lines, larger ones packed, up to ...
- *     SOLCCL_CPU_PACKED_BYTES      ... this block,
- *     SOLCCL_CPU_PACKED_ROOTED_BYTES  this in broadcast, gather, scatter,
- *     SOLCCL_CPU_PACKED_REDUCE_BYTES  and this all_reduce
+ *     SOLCCL_CPU_CELL_BYTES        largest message in a cell, 0: none (proto/cell.h; 2 ranks:
+ * 16384, more: 256) SOLCCL_CPU_UNPACKED_BYTES    collectives up to this by lines, larger ones
+ * packed, up to ... SOLCCL_CPU_PACKED_BYTES      ... this block, SOLCCL_CPU_PACKED_ROOTED_BYTES
+ * this in broadcast, gather, scatter, SOLCCL_CPU_PACKED_REDUCE_BYTES  and this all_reduce
  *     SOLCCL_CPU_CHUNK_BYTES       larger copies that all ranks make are staged in such pieces
- *     SOLCCL_CPU_VM_BYTES          smallest send or receive read by process_vm_readv
- *     SOLCCL_CPU_WAY               large collectives: learn (see shm_tune.c), keep, pass, show
+ *     SOLCCL_CPU_WAY               large transfers: learn (see shm_tune.c), keep, pass, show
  *     SOLCCL_CPU_ROUND_BYTES       part of a share reduced in one round
  *     SOLCCL_CPU_PIECE_BYTES       direct read between two looks at the owner
  *     SOLCCL_CPU_VM_PIECE_BYTES    the same by process_vm_readv
  *     SOLCCL_CPU_HUGE_PAGES        auto: asked for under buffers that come again (shm_pages.c); off
+ *     SOLCCL_CPU_NUMA              auto: memory near its rank where the host has several nodes
+ *                                  (shm_node.c); off; always: with one node too, for tests
  *     SOLCCL_CPU_STREAM_BYTES      copies from here on pass by the cache
  *     SOLCCL_CPU_SPIN              polls before the clock is read
  */
@@ -47,7 +46,6 @@ static void default_limits(sol_shm_t *s)
         .packed_rooted = 8192,
         .packed_reduce = s->nranks <= 2 ? 32768 : 8192 / peers,
         .chunk = 32768,
-        .vm_read = 16384,
         .round = 65536,
         .piece = 262144,
         .vm_piece = (size_t)4 << 20,
@@ -69,7 +67,6 @@ static void force_protocol(sol_shm_t *s, int protocol)
     if (protocol == STAGED) {
         s->direct = false;
     } else if (protocol == DIRECT) {
-        l->vm_read = 0;
         l->way = 1 + SOL_SHM_SHOW;
     }
 }
@@ -90,7 +87,6 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         {"SOLCCL_CPU_PACKED_ROOTED_BYTES", &s->limits.packed_rooted, 0},
         {"SOLCCL_CPU_PACKED_REDUCE_BYTES", &s->limits.packed_reduce, 0},
         {"SOLCCL_CPU_CHUNK_BYTES", &s->limits.chunk, SOL_CACHE_LINE},
-        {"SOLCCL_CPU_VM_BYTES", &s->limits.vm_read, 0},
         {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
         {"SOLCCL_CPU_PIECE_BYTES", &s->limits.piece, SOL_CACHE_LINE},
         {"SOLCCL_CPU_VM_PIECE_BYTES", &s->limits.vm_piece, SOL_CACHE_LINE},
@@ -98,7 +94,8 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
     };
     static const char *const ways[] = {"learn", "keep", "pass", "show", NULL};
     static const char *const huge_pages[] = {"off", "auto", NULL};
-    int protocol = AUTO, way = 0, huge = 1;
+    static const char *const nodes[] = {"off", "auto", "always", NULL};
+    int protocol = AUTO, way = 0, huge = 1, by_node = 1;
     long spin = 2000;
     default_limits(s);
     s->isa = sol_isa_best();
@@ -117,6 +114,10 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
     if (status == SOL_OK) {
         status = sol_env_choice("SOLCCL_CPU_HUGE_PAGES", huge_pages, &huge, why, why_bytes);
         s->huge_pages = huge != 0;
+    }
+    if (status == SOL_OK) {
+        status = sol_env_choice("SOLCCL_CPU_NUMA", nodes, &by_node, why, why_bytes);
+        s->by_node = by_node == 2 || (by_node == 1 && sol_shm_nodes_differ());
     }
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && status == SOL_OK; i++) {
         status = sol_env_size(sizes[i].name, sizes[i].least, (size_t)1 << 40, sizes[i].value, why,

@@ -142,7 +142,7 @@ static sol_status_t push_headers(sharing_t *h)
     const sol_call_t *call = h->call;
     size_t share_bytes = sol_range_count(share_of(h, 0)) * h->size;
     size_t whole = share_bytes * (h->blocks ? (size_t)s->nranks : 1);
-    sol_shm_header_t header = {.bytes = share_bytes};
+    sol_shm_header_t header = {0};
     if (!call->reduction.premul) {
         header.send = sol_shm_place(s, call->send, h->blocks ? whole : call->count * h->size,
                                     h->way == SOL_SHM_SHOW);

@@ -70,6 +70,8 @@ typedef struct transfer {
     bool copied_only;              /* sending: never show the memory itself */
     own_t *own;                    /* sending: the own block has the same source */
     const struct transfer *behind; /* receiving in place: write only what this one has sent */
+    uint32_t plan;                 /* of a send that is timed: 1 + its plan; else 0 */
+    uint64_t begun_ns;             /* receiving such a one: since when */
     sol_shm_place_t place;
 } transfer_t;
 
@@ -165,7 +167,7 @@ static bool send_header(sol_shm_t *s, transfer_t *t)
     if (!room_for_all(s, t)) {
         return false;
     }
-    sol_shm_header_t header = {.bytes = t->bytes};
+    sol_shm_header_t header = {.plan = t->plan};
     if (!t->copied_only) {
         header.send = sol_shm_place(s, t->data, t->bytes, t->way == SOL_SHM_SHOW);
     }
@@ -364,6 +366,8 @@ static sol_status_t step_recv(sol_shm_t *s, transfer_t *t, bool *moved)
     memcpy(&header, payload, sizeof(header));
     pop_line(s, rank_of(t));
     t->place = header.send;
+    t->plan = header.plan;
+    t->begun_ns = header.plan != 0 ? sol_now_ns() : 0;
     t->phase = MOVING;
     return SOL_OK;
 }
@@ -393,6 +397,9 @@ static sol_status_t step_all(sol_shm_t *s, transfer_t *all, size_t first, size_t
                 result->moved |= step_send(s, t);
             } else {
                 status = step_recv(s, t, &result->moved);
+                if (t->phase == DONE && t->plan != 0) {
+                    sol_shm_tune_received(s, t->bytes, t->plan - 1, t->begun_ns);
+                }
             }
             if (status != SOL_OK) {
                 return status;
@@ -446,7 +453,8 @@ static void add(const sol_shm_t *s, transfer_t *all, size_t *count, const transf
     transfer_t *added = &all[(*count)++];
     size_t chunk = t->bytes <= ONE_WAY_SHORT ? ONE_WAY_CHUNK / 2 : ONE_WAY_CHUNK;
     *added = *t;
-    added->way = t->bytes >= s->limits.vm_read ? SOL_SHM_SHOW : SOL_SHM_KEEP;
+    added->way = sol_shm_tune_known(s, t->bytes);
+    added->past = !t->sending && t->bytes >= s->limits.stream;
     added->chunk = chunk < s->staging.slot_bytes ? chunk : s->staging.slot_bytes;
 }
 
@@ -685,10 +693,22 @@ static sol_status_t match_self(sol_shm_t *s, const sol_call_t *calls, size_t nca
     return SOL_OK;
 }
 
+/* The one send of a set: its way is learned. */
+static void tune_send(sol_shm_t *s, transfer_t *all, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        transfer_t *t = &all[i];
+        if (t->sending && !by_lines(s, t)) {
+            t->way = sol_shm_tune_begin(s, t->call, t->bytes, SOL_SHM_TUNE_PAIRS).way;
+            t->plan = s->timing != NULL ? 1 + (uint32_t)t->way : 0;
+        }
+    }
+}
+
 sol_status_t sol_shm_run_pairs(sol_shm_t *s, const sol_call_t *calls, size_t ncalls)
 {
     transfer_t few[FEW], *all = few;
-    size_t count = 0;
+    size_t count = 0, sends = 0;
     sol_status_t status = match_self(s, calls, ncalls);
     if (status != SOL_OK) {
         return status;
@@ -703,10 +723,16 @@ sol_status_t sol_shm_run_pairs(sol_shm_t *s, const sol_call_t *calls, size_t nca
             continue;
         }
         sol_shm_note_call(s, call, sol_shm_signature(call));
+        sol_shm_use_pages(s, call);
+        sends += sending;
         add_pair(s, call, sending, call->root, sending ? call->send : call->recv,
                  call->count * sol_dtype_size(call->dtype), all, &count);
     }
+    if (sends == 1) {
+        tune_send(s, all, count);
+    }
     status = run_all(s, all, count, NULL);
+    sol_shm_tune_end(s);
     if (all != few) {
         sol_free(all);
     }

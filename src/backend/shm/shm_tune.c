@@ -33,6 +33,10 @@
  * read the same words, DELAY calls after the last was written: by then all have
  * written theirs (nearly always in rooted calls, whose root may run ahead; then
  * some calls are timed with mixed plans, and the next periods mend it).
+ *
+ * Sends are learned by the sender, where they are alone in their group or beside receives: the
+ * header names the plan that is tried, and the receiver shows what it cost there. all_to_all_v,
+ * whose sizes differ from call to call, takes what all_to_all and sends have learned.
  */
 #include "backend/shm/shm.h"
 
@@ -47,6 +51,7 @@
 #define DELAY 4u
 #define LARGE_DELAY 2u
 #define OWN_BYTES 3145728u /* results of calls from here on are written past the cache, mostly */
+#define SHOW_BYTES 16384u  /* what nothing is known of is read directly from here on */
 #define LEAST_BYTES 4096u  /* sol_copy_stream passes by the cache from here on */
 
 _Static_assert(TRIES - 1 <= SOL_SHM_SAMPLES, "every timed call of a plan is kept");
@@ -68,7 +73,7 @@ static unsigned usable(const sol_shm_t *s, const sol_call_t *call, size_t bytes,
         unsigned forced = 1u << (s->limits.way - 1);
         ways = (ways & forced) != 0 ? forced : 1u << SOL_SHM_KEEP;
     }
-    if (kind == SOL_SHM_TUNE_COPIES || bytes < OWN_BYTES) {
+    if (kind != SOL_SHM_TUNE_ALL || bytes < OWN_BYTES) {
         return ways;
     }
     /* few plans, since such calls are dear and often few; read directly through the cache is best
@@ -92,15 +97,26 @@ static unsigned nth(unsigned plans, unsigned k)
     return (unsigned)__builtin_ctz(plans);
 }
 
-/* What `plan` costs the slowest rank; 0: nobody has timed it. */
-static uint32_t cost(const sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
+static uint32_t latest(const sol_shm_control_t *of, unsigned func, unsigned size, unsigned role,
+                       unsigned plan)
 {
+    return atomic_load_explicit(&of->learned[func][size].latest_ns[role][plan],
+                                memory_order_relaxed);
+}
+
+/* What `plan` costs the slowest rank, of a send the slower of two; 0: nobody has timed it. */
+static uint32_t cost(const sol_shm_t *s, const sol_call_t *call, unsigned size, unsigned plan)
+{
+    unsigned func = (unsigned)call->func;
     uint32_t worst = 0;
+    if (call->func == SOL_FUNC_SEND) {
+        uint32_t ours = latest(s->control, func, size, 0, plan);
+        uint32_t theirs = latest(s->peers[call->root].control, func, size, 1, plan);
+        return ours > theirs ? ours : theirs;
+    }
     for (int rank = 0; rank < s->nranks; rank++) {
-        for (int role = 0; role < 2; role++) {
-            uint32_t ns = atomic_load_explicit(
-                &s->peers[rank].control->learned[func][size].latest_ns[role][plan],
-                memory_order_relaxed);
+        for (unsigned role = 0; role < 2; role++) {
+            uint32_t ns = latest(s->peers[rank].control, func, size, role, plan);
             worst = ns > worst ? ns : worst;
         }
     }
@@ -115,14 +131,14 @@ static void average(uint32_t *known, uint32_t ns)
     *known = fresh ? ns : (uint32_t)(((uint64_t)*known + ns) / 2);
 }
 
-static void decide(sol_shm_t *s, sol_shm_lesson_t *lesson, unsigned func, unsigned size)
+static void decide(sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call_t *call, unsigned size)
 {
     uint32_t *known = lesson->cost_ns;
     uint32_t before = known[lesson->winner];
     unsigned best = lesson->winner;
     for (unsigned left = lesson->tried; left != 0; left &= left - 1) {
         unsigned plan = (unsigned)__builtin_ctz(left);
-        uint32_t ns = cost(s, func, size, plan);
+        uint32_t ns = cost(s, call, size, plan);
         if (ns != 0) {
             average(&known[plan], ns);
         }
@@ -148,6 +164,10 @@ static unsigned worth_trying(sol_shm_lesson_t *lesson, unsigned plans)
     unsigned chosen = 0;
     /* the first figures are of memory, page tables and caches that nobody has used yet */
     uint32_t margin = lesson->period <= FIRST_PERIOD * 2 ? best * 2 : best / 4;
+    if (lesson->inherited) {
+        margin = best / 2;
+        lesson->inherited = false;
+    }
     if (lesson->periods++ % FOURTH == 0 || best == 0 || (plans >> lesson->winner & 1) == 0) {
         lesson->periods = 1;
         return plans;
@@ -170,14 +190,33 @@ static void forget(sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
     }
 }
 
+/* Calls of LARGE_BYTES are too few and too dear to find out by trying what calls of half the size
+ * have shown. */
+static void inherit(const sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call_t *call,
+                    size_t bytes, unsigned plans)
+{
+    const sol_shm_lesson_t *half = &s->lessons[call->func][size_class(bytes / 2)];
+    lesson->winner = (uint8_t)__builtin_ctz(plans);
+    if (bytes / 2 < LARGE_BYTES || half == lesson || half->cost_ns[half->winner] == 0) {
+        return;
+    }
+    for (unsigned plan = 0; plan < SOL_SHM_PLANS; plan++) {
+        lesson->cost_ns[plan] = half->cost_ns[plan] < UINT32_MAX / 2 ? half->cost_ns[plan] * 2 : 0;
+    }
+    lesson->winner = half->winner;
+    lesson->periods = 1;
+    lesson->inherited = true;
+}
+
 /* The place of the next call in its period; one of the warm-up's is at its end, beyond all tries.
  */
-static unsigned next_call(sol_shm_lesson_t *lesson, unsigned plans)
+static unsigned next_call(const sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call_t *call,
+                          size_t bytes, unsigned plans)
 {
     if (lesson->period == 0) {
+        inherit(s, lesson, call, bytes, plans);
         lesson->period = FIRST_PERIOD / 2;
         lesson->at = FIRST_PERIOD / 2 - WARM_UP;
-        lesson->winner = (uint8_t)__builtin_ctz(plans);
     }
     if (lesson->at == lesson->period) {
         lesson->period = lesson->period < LAST_PERIOD ? lesson->period * 2 : LAST_PERIOD;
@@ -194,11 +233,11 @@ static unsigned learn(sol_shm_t *s, const sol_call_t *call, size_t bytes, unsign
     unsigned func = (unsigned)call->func, size = size_class(bytes);
     sol_shm_lesson_t *lesson = &s->lessons[func][size];
     unsigned tries = bytes >= LARGE_BYTES ? LARGE_TRIES : TRIES;
-    unsigned at = next_call(lesson, plans);
+    unsigned at = next_call(s, lesson, call, bytes, plans);
     unsigned explored = (unsigned)__builtin_popcount(lesson->tried) * tries;
     unsigned delay = bytes >= LARGE_BYTES ? LARGE_DELAY : DELAY;
     if (at == explored + delay) {
-        decide(s, lesson, func, size);
+        decide(s, lesson, call, size);
     }
     if (at >= explored) {
         return (plans >> lesson->winner & 1) != 0 ? lesson->winner : nth(plans, 0);
@@ -244,15 +283,45 @@ static uint32_t median(const sol_shm_samples_t *samples)
     return sorted[(samples->count - 1) / 2];
 }
 
+/* 0 is "not yet". */
+static uint32_t since(uint64_t begun_ns)
+{
+    uint64_t ns = sol_now_ns() - begun_ns;
+    return ns < UINT32_MAX ? (uint32_t)(ns | 1) : UINT32_MAX - 1;
+}
+
+void sol_shm_tune_received(sol_shm_t *s, size_t bytes, unsigned plan, uint64_t begun_ns)
+{
+    if (plan < SOL_SHM_PLANS && bytes >= LEAST_BYTES) {
+        sol_shm_learned_t *learned = &s->control->learned[SOL_FUNC_SEND][size_class(bytes)];
+        atomic_store_explicit(&learned->latest_ns[1][plan], since(begun_ns), memory_order_relaxed);
+    }
+}
+
+sol_shm_way sol_shm_tune_known(const sol_shm_t *s, size_t bytes)
+{
+    static const sol_func_t like[] = {SOL_FUNC_ALL_TO_ALL, SOL_FUNC_SEND};
+    const sol_call_t send = {.func = SOL_FUNC_SEND};
+    unsigned plans = usable(s, &send, bytes, SOL_SHM_TUNE_PAIRS);
+    for (unsigned i = 0; i < 2 && bytes >= LEAST_BYTES; i++) {
+        const sol_shm_lesson_t *lesson = &s->lessons[like[i]][size_class(bytes)];
+        unsigned way = lesson->winner % SOL_SHM_WAYS;
+        if (lesson->cost_ns[lesson->winner] != 0 && (plans >> way & 1) != 0) {
+            return (sol_shm_way)way;
+        }
+    }
+    bool show = bytes >= SHOW_BYTES && (plans >> SOL_SHM_SHOW & 1) != 0;
+    return show ? SOL_SHM_SHOW : (sol_shm_way)nth(plans, 0);
+}
+
 void sol_shm_tune_end(sol_shm_t *s)
 {
     if (s->timing == NULL) {
         return;
     }
-    uint64_t ns = sol_now_ns() - s->timing_since_ns;
     sol_shm_samples_t *timed = s->timed;
-    if (timed->count < SOL_SHM_SAMPLES) { /* 0 is "not yet" */
-        timed->ns[timed->count++] = ns < UINT32_MAX ? (uint32_t)(ns | 1) : UINT32_MAX - 1;
+    if (timed->count < SOL_SHM_SAMPLES) {
+        timed->ns[timed->count++] = since(s->timing_since_ns);
     }
     atomic_store_explicit(s->timing, median(timed), memory_order_relaxed);
     s->timing = NULL;

@@ -139,6 +139,9 @@ sol_status_t sol_shm_mem_alloc(sol_comm_t comm, size_t bytes, void **memory)
     } else {
         status = sol_shm_segment_create(whole, &window->segments[s->rank], &fd);
     }
+    if (window != &none && status == SOL_OK) {
+        sol_shm_prefer_node(s, window->segments[s->rank]);
+    }
     uint32_t id = ++s->window_ids; /* on every rank, whatever the outcome */
     status = exchange_window(s, window, whole, status, fd);
     if (fd >= 0) {
