@@ -183,6 +183,49 @@ typedef struct sol_vocab_args {
  */
 SOL_API sol_status_t sol_vocab_topk(const sol_vocab_args_t *args, sol_comm_t comm, void *stream);
 
+/** Most tokens of sol_linear_all_reduce. */
+#define SOL_LINEAR_MAX_TOKENS 16
+
+/**
+ * What sol_linear_all_reduce works on. Initialise it with SOL_LINEAR_ARGS_INIT. All matrices are
+ * row-major without gaps. On GPU ranks all memory is the GPU's. Fields are only ever added at the
+ * end.
+ */
+typedef struct sol_linear_args {
+    size_t size;              /**< sizeof(sol_linear_args_t) of the caller */
+    size_t tokens;            /**< 0 to SOL_LINEAR_MAX_TOKENS */
+    size_t inputs;            /**< columns of this rank's weights; ranks may differ; 0 is legal */
+    size_t outputs;           /**< rows of the weights */
+    sol_dtype_t weight_dtype; /**< BFLOAT16, FLOAT8_E4M3 or FLOAT8_E5M2 */
+    const void *input;        /**< tokens rows of `inputs`, bf16 */
+    const void *weight;       /**< outputs rows of `inputs`, of weight_dtype */
+    const float *scales;      /**< `outputs` floats that its rows are multiplied by; NULL: ones */
+    void *output;             /**< tokens rows of `outputs`, bf16; not `input` */
+} sol_linear_args_t;
+
+#define SOL_LINEAR_ARGS_INIT                                                                       \
+    {                                                                                              \
+        sizeof(sol_linear_args_t), 0, 0, 0, SOL_BFLOAT16, NULL, NULL, NULL, NULL                   \
+    }
+
+/**
+ * Multiply a few tokens by weights whose columns are divided among the ranks, and sum over the
+ * ranks: the second half of an attention or feed-forward block in token generation. On GPU ranks
+ * each piece of a product is sent as soon as it is finished.
+ *
+ * A rank's product p is summed in fp32 by fused multiply-adds, in an order that depends on `inputs`
+ * and weight_dtype alone (docs/fused.md), multiplied by the row's scale, and rounded to bf16; the
+ * output is sol_all_reduce's sum of these. So a token's result has the same bits on every rank,
+ * from CPU and GPU ranks, and in every batch that the token is in.
+ *
+ * Collective over `comm`: all ranks pass equal tokens and outputs. tokens or outputs 0 takes part
+ * in ordering and moves nothing. Stream-ordered and legal in a capture on GPU ranks, blocking on
+ * CPU ranks; not legal inside a group. Multiples of 16 bytes, also of rows, are fastest. Errors: as
+ * the collectives'; STATE (a group is open); UNSUPPORTED (GPU ranks without peer access).
+ */
+SOL_API sol_status_t sol_linear_all_reduce(const sol_linear_args_t *args, sol_comm_t comm,
+                                           void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _arrays
 from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, stream_of
-from ._library import Config, Info, NormArgs, UniqueId, VocabArgs, check, failure, lib, unique_id
+from ._library import Config, Info, LinearArgs, NormArgs, UniqueId, VocabArgs, check, failure, lib, unique_id
 from ._transfer import Transfer
 
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}
@@ -450,6 +450,37 @@ class Communicator:
         )
         self._done(lib.sol_all_reduce_norm(byref(args), self._h(), self._stream(stream, x)))
         return out, residual_out
+
+    def linear_all_reduce(self, x: Any, weight: Any, scales: Any = None, stream: Any = None) -> Any:
+        """x [tokens, inputs] times `weight` [outputs, inputs], transposed, summed over the ranks, each of
+        which holds some of the columns: a new array [tokens, outputs].
+
+        x: bfloat16, at most 16 tokens. weight: bfloat16 or an 8-bit float; `scales` [outputs] (float32)
+        multiply its rows. One kernel on GPU ranks. A token has the same bits in every batch.
+        """
+        send, rows = buffer_of(x), buffer_of(weight)
+        tokens, inputs = (int(n) for n in x.shape)
+        outputs = int(weight.shape[0])
+        factors = None if scales is None else buffer_of(scales)
+        out = like(x, (tokens, outputs))
+        recv = buffer_of(out, True)
+        self._fits("x", send, tokens * inputs, dtype_code("bfloat16"))
+        self._fits("weight", rows, outputs * inputs, rows[2])
+        if factors is not None:
+            self._fits("scales", factors, outputs, dtype_code("float32"))
+        args = LinearArgs(
+            size=sizeof(LinearArgs),
+            tokens=tokens,
+            inputs=inputs,
+            outputs=outputs,
+            weight_dtype=rows[2],
+            input=send[0],
+            weight=rows[0],
+            scales=factors and factors[0],
+            output=recv[0],
+        )
+        self._done(lib.sol_linear_all_reduce(byref(args), self._h(), self._stream(stream, x)))
+        return out
 
     def vocab_topk(
         self, logits: Any, k: int, first: int | None = None, log_sum_exp: bool = False, stream: Any = None

@@ -172,6 +172,22 @@ class NormArgs(Structure):
     ]
 
 
+class LinearArgs(Structure):
+    """sol_linear_args_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokens", c_size_t),
+        ("inputs", c_size_t),
+        ("outputs", c_size_t),
+        ("weight_dtype", c_int),
+        ("input", c_void_p),
+        ("weight", c_void_p),
+        ("scales", c_void_p),
+        ("output", c_void_p),
+    ]
+
+
 class VocabArgs(Structure):
     """sol_vocab_args_t."""
 
@@ -330,6 +346,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_mem_free": (c_int, [c_void_p, c_void_p]),
     "sol_all_reduce": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_all_reduce_norm": (c_int, [POINTER(NormArgs), c_void_p, c_void_p]),
+    "sol_linear_all_reduce": (c_int, [POINTER(LinearArgs), c_void_p, c_void_p]),
     "sol_vocab_topk": (c_int, [POINTER(VocabArgs), c_void_p, c_void_p]),
     "sol_moe_create": (c_int, [POINTER(c_void_p), POINTER(MoeConfig), c_void_p]),
     "sol_moe_destroy": (c_int, [c_void_p]),

@@ -100,7 +100,9 @@ typedef struct sol_backend {
      * core puts it together from run() and plain C. */
     sol_status_t (*all_reduce_norm)(sol_comm_t comm, const sol_call_t *call,
                                     const sol_norm_args_t *args);
-    /* Likewise; `call` is the all_gather in it. */
+    /* Likewise; in vocab_topk `call` is the all_gather in it. */
+    sol_status_t (*linear_all_reduce)(sol_comm_t comm, const sol_call_t *call,
+                                      const sol_linear_args_t *args);
     sol_status_t (*vocab_topk)(sol_comm_t comm, const sol_call_t *call,
                                const sol_vocab_args_t *args);
 

@@ -218,6 +218,10 @@ SOL_GPU_FN float sol_div_f32(float a, float b)
 {
     return a / b;
 }
+SOL_GPU_FN float sol_fma_f32(float a, float b, float c)
+{
+    return __builtin_fmaf(a, b, c);
+}
 SOL_GPU_FN float sol_sqrt_f32(float a)
 {
     return __builtin_sqrtf(a);

@@ -215,6 +215,7 @@ int conf_main(int argc, char **argv)
     run_table(&program, conf_cases_fused);
     run_table(&program, conf_cases_moe);
     run_table(&program, conf_cases_vocab);
+    run_table(&program, conf_cases_linear);
     run_table(&program, conf_cases_transfer);
     return program.list ? 0 : tally_finish(&program.tally);
 }

@@ -17,7 +17,7 @@
 #define BATCH 5
 #define INTS 96 /* of the all_reduce between */
 
-static const struct emu_fused_op *const ops[] = {&emu_fused_vocab};
+static const struct emu_fused_op *const ops[] = {&emu_fused_vocab, &emu_fused_linear};
 #define OPS (sizeof(ops) / sizeof(*ops))
 
 struct task {

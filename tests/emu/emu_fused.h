@@ -22,7 +22,7 @@ struct emu_fused_op {
     void (*drop)(struct emu_ranks *p, void *task);
 };
 
-extern const struct emu_fused_op emu_fused_vocab;
+extern const struct emu_fused_op emu_fused_vocab, emu_fused_linear;
 
 static inline size_t emu_below(uint64_t *random, size_t n)
 {

@@ -120,6 +120,19 @@ def test_reduce_scatter_rms_norm():
             assert (mine == after[first:end]).all() and len(mine) == end - first
 
 
+def test_linear_all_reduce():
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        raises(ValueError, lambda: COMM.linear_all_reduce(of(RANK, (2, 8)), of(0, (3, 8))), "expected 16")
+        return
+    x, weight = of(RANK, (3, 40)).astype(bfloat16), of(RANK + 9, (5, 40)).astype(bfloat16)
+    want = sum(of(r, (3, 40)).astype(bfloat16).astype(float) @ of(r + 9, (5, 40)).astype(bfloat16).astype(float).T for r in range(SIZE))
+    got = COMM.linear_all_reduce(x, weight)
+    assert np.abs(got.astype(float) - want).max() <= 0.02 * np.abs(want).max()
+    assert (COMM.linear_all_reduce(x[1:2].copy(), weight)[0] == got[1]).all()
+
+
 def test_vocab_topk():
     columns, firsts = [5, 0, 40, 7, 1, 30, 2, 9][RANK % 8], np.cumsum([0, 5, 0, 40, 7, 1, 30, 2])
     whole = np.random.default_rng(3).integers(-9, 9, (2, 3, 94)).astype(np.float32) / 4

@@ -359,6 +359,13 @@ def test_operators():
         mine, kept = run(part, residual[first:end], weight)
         assert torch.equal(mine, y[first:end]) and torch.equal(kept, after[first:end])
 
+    def linear(x, weight):
+        return sol.linear_all_reduce(x, weight, comm)
+
+    few, rows = fill((3, 40), dtype=torch.bfloat16), torch.eye(24, 40, dtype=torch.bfloat16, device=DEVICE)
+    for run in (linear, torch.compile(linear, fullgraph=True, backend="aot_eager")):
+        assert torch.equal(run(few, rows), other_all_reduce(few[:, :24].contiguous()))
+
     def sample(logits):
         return sol.vocab_topk(logits, 3, comm, None, True)
 

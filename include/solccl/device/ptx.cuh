@@ -296,6 +296,11 @@ SOL_GPU_FN float sol_div_f32(float a, float b)
 {
     return __fdiv_rn(a, b);
 }
+/* a * b + c, rounded once. */
+SOL_GPU_FN float sol_fma_f32(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
+}
 SOL_GPU_FN float sol_sqrt_f32(float a)
 {
     return __fsqrt_rn(a);

@@ -72,6 +72,13 @@ def _reduce_scatter_rms_norm(
     )
 
 
+def _linear_all_reduce(
+    x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor | None, comm: int
+) -> torch.Tensor:
+    scales = None if scales is None else scales.contiguous()
+    return _of(comm).linear_all_reduce(x.contiguous(), weight.contiguous(), scales)
+
+
 def _vocab_topk(
     logits: torch.Tensor, k: int, first: int, log_sum_exp: bool, comm: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -170,6 +177,11 @@ _define(
     ),
 )
 _define(
+    "linear_all_reduce(Tensor x, Tensor weight, Tensor? scales, int comm) -> Tensor",
+    _linear_all_reduce,
+    lambda x, weight, scales, comm: x.new_empty((x.shape[0], weight.shape[0])),
+)
+_define(
     "vocab_topk(Tensor logits, int k, int first, bool log_sum_exp, int comm) -> (Tensor, Tensor, Tensor)",
     _vocab_topk,
     _vocab_shapes,
@@ -260,6 +272,14 @@ def reduce_scatter_rms_norm(
     return torch.ops.solccl.reduce_scatter_rms_norm(
         x, residual, weight, eps, weight_bias, gather, end - first, _index_of(comm)
     )
+
+
+def linear_all_reduce(
+    x: torch.Tensor, weight: torch.Tensor, comm: Communicator, scales: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`x` [tokens, inputs], at most 16 tokens, times `weight` [outputs, inputs], transposed, summed over
+    the ranks. See Communicator.linear_all_reduce."""
+    return torch.ops.solccl.linear_all_reduce(x, weight, scales, _index_of(comm))
 
 
 def vocab_topk(

@@ -66,6 +66,7 @@ const sol_backend_t sol_backend_cuda = {
     .run = sol_cuda_run,
     .run_group = sol_cuda_run_group,
     .all_reduce_norm = sol_cuda_all_reduce_norm,
+    .linear_all_reduce = sol_cuda_linear_all_reduce,
     .vocab_topk = sol_cuda_vocab_topk,
     .moe_open = sol_cuda_moe_open,
     .moe_close = sol_cuda_moe_close,

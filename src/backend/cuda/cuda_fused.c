@@ -4,6 +4,7 @@
  * a launcher of their own. Nothing here is ever left to NCCL.
  */
 #include "backend/cuda/cuda_state.h"
+#include "device/kernels/linear_launch.h"
 #include "device/kernels/norm_launch.h"
 #include "device/kernels/vocab_launch.h"
 
@@ -118,4 +119,23 @@ sol_status_t sol_cuda_vocab_topk(sol_comm_t comm, const sol_call_t *call,
     work.shape.most_spread = state->clusters && state->ranks_here <= 1 ? 8 : 1;
     return sol_cuda_run_with(comm, call, memory, sizeof memory / sizeof memory[0], launch_vocab,
                              &work);
+}
+
+/* -------------------------------------------------------------------------------- linear */
+
+static cudaError_t launch_linear(struct sol_cuda *state, const sol_call_t *call, const void *work)
+{
+    return sol_gpu_linear_launch(&state->gpu, work, 0, state->flags, call->sequence,
+                                 (cudaStream_t)call->stream);
+}
+
+sol_status_t sol_cuda_linear_all_reduce(sol_comm_t comm, const sol_call_t *call,
+                                        const sol_linear_args_t *args)
+{
+    const void *memory[] = {args->weight, args->scales};
+    sol_status_t status = needs_peers(comm, "sol_linear_all_reduce");
+    return status == SOL_OK
+               ? sol_cuda_run_with(comm, call, memory, sizeof memory / sizeof memory[0],
+                                   launch_linear, args)
+               : status;
 }

@@ -17,6 +17,7 @@
  * for this very thread.
  */
 #include "backend/cuda/cuda_state.h"
+#include "device/kernels/linear_launch.h"
 #include "device/kernels/moe_launch.h"
 #include "device/kernels/norm_launch.h"
 #include "device/kernels/transfer_launch.h"
@@ -326,6 +327,7 @@ sol_status_t sol_cuda_start(sol_comm_t comm, struct sol_cuda *state, cudaStream_
 {
     cudaError_t error = sol_gpu_preload();
     error = error != cudaSuccess ? error : sol_gpu_norm_preload();
+    error = error != cudaSuccess ? error : sol_gpu_linear_preload();
     error = error != cudaSuccess ? error : sol_gpu_norm_two_preload();
     error = error != cudaSuccess ? error : sol_gpu_moe_preload();
     error = error != cudaSuccess ? error : sol_gpu_vocab_preload();

@@ -135,6 +135,8 @@ sol_status_t sol_cuda_run_with(sol_comm_t comm, const sol_call_t *call, const vo
 /* cuda_fused.c */
 sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
                                       const sol_norm_args_t *args);
+sol_status_t sol_cuda_linear_all_reduce(sol_comm_t comm, const sol_call_t *call,
+                                        const sol_linear_args_t *args);
 sol_status_t sol_cuda_vocab_topk(sol_comm_t comm, const sol_call_t *call,
                                  const sol_vocab_args_t *args);
 

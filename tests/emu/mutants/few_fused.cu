@@ -5,6 +5,10 @@
  * compiled from.
  */
 #define SOL_VOCAB_ONE_TYPE 1 /* vocab.cu: bf16 stands for all */
+#define SOL_LINEAR_ONE_TYPE 1
 #include "few_kernels.cu"
+
+#include "device/kernels/linear.cu"
+#define kernel_for vocab_kernel_for /* (files of their own otherwise) */
 
 #include "device/kernels/vocab.cu"

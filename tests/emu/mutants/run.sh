@@ -24,6 +24,7 @@ mutant() {
     case $1 in
     norm*) kernels=few_norm.cu driver=$NORM_LIBRARIES ranks=1-4 ;;
     moe*) kernels=few_moe.cu driver=$MOE_LIBRARIES ;;
+    linear*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op linear" ;;
     vocab*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op vocab" ;;
     transfer*) kernels=few_transfer.cu driver=$TRANSFER_LIBRARIES ;;
     esac
