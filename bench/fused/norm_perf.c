@@ -5,7 +5,7 @@
  *
  *   solccl run -n 2 norm-perf [--hidden H,H...] [--tokens T,T...]
  *
- * A row a way:  fused; fused with each quantisation; unfused; and local, the norm
+ * A row a way:  fused; fused with each quantisation; in two hops; unfused; and local, the norm
  * kernel of the unfused way alone. us is the slower rank's median; the bound is
  * that of docs/fused.md: a kernel that only loads and stores, one hop, and the bytes
  * at the link's rate, as bench/NOTES.md has them for this kind of machine or as
@@ -25,9 +25,10 @@
 #define SAMPLES 15
 #define LIST 16
 
-enum way { FUSED, UNFUSED, LOCAL, STATIC8, TOKEN8, GROUP8, WAYS };
+enum way { FUSED, UNFUSED, LOCAL, STATIC8, TOKEN8, GROUP8, TWO, TWO8, WAYS };
 static const char *const names[WAYS] = {
-    "fused", "unfused", "local", "fused-fp8-static", "fused-fp8-token", "fused-fp8-group"};
+    "fused",           "unfused",         "local",    "fused-fp8-static",
+    "fused-fp8-token", "fused-fp8-group", "two-shot", "two-shot-fp8-token-shards"};
 
 static struct {
     int rank, nranks;
@@ -113,11 +114,15 @@ static void call(enum way way, size_t tokens, size_t hidden)
     args.weight = b.weight;
     args.epsilon = 1e-6f;
     args.output = b.output;
-    args.quant = way == STATIC8  ? SOL_QUANT_STATIC
-                 : way == TOKEN8 ? SOL_QUANT_TOKEN
-                 : way == GROUP8 ? SOL_QUANT_GROUP
-                                 : SOL_QUANT_NONE;
+    args.quant = way == STATIC8                 ? SOL_QUANT_STATIC
+                 : way == TOKEN8 || way == TWO8 ? SOL_QUANT_TOKEN
+                 : way == GROUP8                ? SOL_QUANT_GROUP
+                                                : SOL_QUANT_NONE;
     args.output_dtype = args.quant ? SOL_FLOAT8_E4M3 : SOL_BFLOAT16;
+    if (way == TWO || way == TWO8)
+        args.form = SOL_NORM_TWO_SHOT;
+    if (way == TWO8) /* the residual stays where its token is normalised */
+        args.shards = SOL_NORM_SHARD_RESIDUAL;
     args.static_scale = b.scales;
     args.scales = b.scales + 16;
     SOL(sol_all_reduce_norm(&args, b.gpu, b.stream));

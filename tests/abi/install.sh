@@ -66,6 +66,10 @@ check "the CMake package: configure" cmake -S examples -B "$work/cmake" \
     -DCMAKE_PREFIX_PATH="$prefix"
 check "the CMake package: build" cmake --build "$work/cmake"
 check "the CMake package: run" timeout 30 "$work/cmake/02_unique_id_threads"
+if [ -x "$prefix/bin/solccl" ]; then
+    check "decode_layer on 2 ranks" timeout 30 "$prefix/bin/solccl" run -n 2 \
+        "$work/cmake/decode_layer"
+fi
 check "static" gcc -std=c11 examples/02_unique_id_threads.c -o "$work/static" \
     -I"$prefix/include" "$libdir/libsolccl.a" -pthread -ldl -lm -lstdc++
 check "static: run" env -u LD_LIBRARY_PATH timeout 30 "$work/static"

@@ -126,6 +126,60 @@ static void replays(gpu_rank_t *g)
     drop(g, &m);
 }
 
+#define INPUTS 4096
+#define OUTPUTS 8200
+
+/* 16 tokens in one call, then in pieces, whose warps take other groups: the same bits, here and on
+ * rank 0. */
+static void linear(gpu_rank_t *g)
+{
+    static const size_t pieces[] = {16, 1, 3, 4, 7};
+    const size_t bytes = (size_t)SOL_LINEAR_MAX_TOKENS * OUTPUTS * 2,
+                 count = (size_t)OUTPUTS * INPUTS;
+    uint16_t *host = malloc(2 * count);
+    unsigned char *first = malloc(bytes), *got = malloc(bytes);
+    char *weight = gpu_alloc(g, 2 * count), *output = gpu_alloc(g, bytes);
+    char *input = gpu_alloc(g, (size_t)SOL_LINEAR_MAX_TOKENS * INPUTS * 2);
+    for (size_t i = 0; host && i < count; i++) {
+        uint64_t h = team_mix(5 + (uint64_t)g->rank * count + i);
+        host[i] = (uint16_t)((h & 0x80ff) | (0x3c + (h >> 20) % 3) << 8);
+    }
+    bool good = host && first && got && weight && output && input &&
+                gpu_copy(g, weight, host, 2 * count) &&
+                gpu_copy(g, input, host + 77, (size_t)SOL_LINEAR_MAX_TOKENS * INPUTS * 2);
+    for (int p = 0; p < 5 && good; p++) {
+        team_doing(g->team, g->rank, "linear_all_reduce in pieces of %zu", pieces[p]);
+        GPU_OK(g, cudaMemsetAsync(output, 0xff, bytes, g->stream));
+        for (size_t t = 0; t < SOL_LINEAR_MAX_TOKENS && good; t += pieces[p]) {
+            sol_linear_args_t args = SOL_LINEAR_ARGS_INIT;
+            const size_t left = SOL_LINEAR_MAX_TOKENS - t;
+            args.tokens = left < pieces[p] ? left : pieces[p];
+            args.inputs = INPUTS;
+            args.outputs = OUTPUTS;
+            args.input = input + t * INPUTS * 2;
+            args.weight = weight;
+            args.output = output + t * OUTPUTS * 2;
+            good = TEAM_OK(g->team, g->rank, sol_linear_all_reduce(&args, g->comm, g->stream),
+                           g->comm);
+        }
+        good = good && gpu_copy(g, p == 0 ? first : got, output, bytes);
+        if (good && p > 0 && memcmp(first, got, bytes) != 0)
+            team_fail(g->team, g->rank, "in pieces of %zu tokens other bits", pieces[p]);
+    }
+    if (good)
+        g->team->rank[g->rank].hash[0] = team_hash(first, bytes);
+    team_barrier(g->team);
+    if (good && g->team->rank[g->rank].hash[0] != g->team->rank[0].hash[0])
+        team_fail(g->team, g->rank, "other bits than rank 0's");
+    team_barrier(g->team);
+    gpu_free(g, weight);
+    gpu_free(g, output);
+    gpu_free(g, input);
+    free(host);
+    free(first);
+    free(got);
+}
+
 const gpu_case_t gpu_cases_fused[] = {
     {.name = "vocab-batches",
      .run = batches,
@@ -134,5 +188,11 @@ const gpu_case_t gpu_cases_fused[] = {
      .threads = true,
      .processes = true},
     {.name = "vocab-replays", .run = replays, .least = 2, .most = 2, .processes = true},
+    {.name = "linear-batches",
+     .run = linear,
+     .least = 2,
+     .most = 3,
+     .threads = true,
+     .processes = true},
     {.name = NULL},
 };
