@@ -180,6 +180,11 @@ typedef enum sol_backend_kind {
  * sets `size`, and change what you need; zero in a field means its default.
  * Fields are only ever added at the end. Where an environment variable is
  * named, it is used when the field is 0.
+ *
+ * Of CPU ranks by environment alone: SOLCCL_CPU_HUGE_PAGES=off, so that the
+ * kernel is not asked to make huge pages of buffers that large calls use again
+ * and again; SOLCCL_CPU_NUMA=off, so that shared memory does not prefer the
+ * memory node of its rank.
  */
 typedef struct sol_comm_config {
     size_t size;                /**< sizeof(sol_comm_config_t) of the caller */
