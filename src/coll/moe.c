@@ -4,49 +4,21 @@
  */
 #include "coll/moe.h"
 
+#include "base/base.h"
 #include "coll/convert.h"
+#include "coll/moe_rows.h"
 #include "coll/norm.h"
+#include "coll/reduce.h"
 #include "coll/shares.h"
 
-#define RECORD_STEP 64
-
-static size_t up(size_t value, size_t step)
+static const sol_moe_rows_t *rows(void)
 {
-    return (value + step - 1) / step * step;
-}
-
-void sol_moe_shape_of(sol_moe_shape_t *shape, const sol_moe_config_t *config, int rank, int nranks)
-{
-    const size_t experts = (size_t)config->experts, tokens = config->max_tokens;
-    memset(shape, 0, sizeof *shape);
-    shape->rank = rank;
-    shape->nranks = nranks;
-    shape->max_tokens = (uint32_t)tokens;
-    shape->hidden = (uint32_t)config->hidden;
-    shape->top_k = (uint32_t)config->top_k;
-    for (int r = 0; r < nranks; r++) {
-        shape->first[r] = (uint32_t)sol_share(experts, 1, nranks, r).begin;
+#if defined(__x86_64__)
+    if (sol_isa_best() != SOL_ISA_PLAIN) {
+        return &sol_moe_rows_avx2;
     }
-    shape->first[nranks] = (uint32_t)experts;
-    shape->local = shape->first[rank + 1] - shape->first[rank];
-    shape->dtype = config->dtype;
-    shape->quant = config->quant;
-    if (config->quant != SOL_QUANT_NONE) {
-        shape->scales =
-            (uint32_t)(up(config->hidden, SOL_QUANT_GROUP_COLUMNS) / SOL_QUANT_GROUP_COLUMNS);
-    }
-    shape->row = config->hidden * sol_dtype_size(config->dtype);
-    shape->row_sent = shape->scales ? config->hidden : shape->row;
-    shape->rows_per_expert = (size_t)nranks * tokens;
-    shape->rows = shape->local * shape->rows_per_expert;
-    if (config->layout == SOL_MOE_PACKED) {
-        size_t most = shape->top_k < shape->local ? shape->top_k : shape->local;
-        shape->align = config->align > 0 ? (uint32_t)config->align : 1;
-        shape->rows = most * shape->rows_per_expert + (size_t)shape->local * (shape->align - 1);
-    }
-    size_t record =
-        shape->top_k * sizeof(sol_moe_entry_t) + shape->scales * sizeof(float) + shape->row_sent;
-    shape->stride = up(record > shape->row ? record : shape->row, RECORD_STEP);
+#endif
+    return &sol_moe_rows_plain;
 }
 
 /* --------------------------------------------------------------------- routes */
@@ -100,17 +72,12 @@ void sol_moe_count(const sol_moe_shape_t *shape, const sol_moe_dispatch_args_t *
 
 /* ----------------------------------------------------------------------- rows */
 
-/* Of bf16 in a loop that compilers make vectors of. */
 static void widen(float *to, const void *from, sol_dtype_t dtype, size_t count)
 {
-    if (dtype != SOL_BFLOAT16) {
+    if (dtype == SOL_BFLOAT16) {
+        rows()->widen(to, from, count);
+    } else {
         sol_norm_widen(to, from, dtype, count);
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, (const char *)from + 2 * i, 2);
-        to[i] = sol_float_from_bits((uint32_t)half << 16);
     }
 }
 
@@ -118,11 +85,9 @@ static void widen(float *to, const void *from, sol_dtype_t dtype, size_t count)
 static void narrow(void *to, const float *from, sol_dtype_t dtype, size_t count)
 {
     char *out = to;
-    for (size_t i = 0; i < count && dtype == SOL_BFLOAT16; i++) {
-        uint32_t bits = sol_float_bits(from[i]);
-        uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-        uint16_t half = (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
-        memcpy(out + 2 * i, &half, 2);
+    if (dtype == SOL_BFLOAT16) {
+        rows()->narrow(to, from, count);
+        return;
     }
     for (size_t i = 0; i < count && dtype == SOL_FLOAT16; i++) {
         uint16_t half = sol_float_to_fp16(from[i]);
@@ -142,13 +107,11 @@ static void quantise(const sol_moe_shape_t *shape, const char *row, char *scales
         size_t left = shape->hidden - first;
         size_t count = left < SOL_QUANT_GROUP_COLUMNS ? left : SOL_QUANT_GROUP_COLUMNS;
         widen(y, row + first * size, shape->dtype, count);
-        float scale = sol_norm_scale(sol_norm_amax(y, count), SOL_FLOAT8_E4M3,
+        float scale = sol_norm_scale(rows()->amax(y, count), SOL_FLOAT8_E4M3,
                                      shape->quant == SOL_QUANT_GROUP_POW2);
         const float inverse = 1.0f / scale;
         memcpy(scales + g * sizeof scale, &scale, sizeof scale);
-        for (size_t i = 0; i < count; i++) {
-            out[first + i] = (char)sol_float_to_e4m3(y[i] * inverse);
-        }
+        rows()->quantise((unsigned char *)out + first, y, inverse, count);
     }
 }
 
@@ -218,7 +181,7 @@ static void place(const sol_moe_shape_t *shape, const sol_moe_dispatch_args_t *a
             memcpy((char *)args->recv_offsets + 4 * e, &first, 4);
         }
         next[e] = (uint32_t)row;
-        row += shape->align ? up((size_t)count, shape->align) : shape->rows_per_expert;
+        row += shape->align ? sol_round_up((size_t)count, shape->align) : shape->rows_per_expert;
     }
     const int32_t end = (int32_t)row;
     if (args->recv_offsets != NULL) {
@@ -273,6 +236,10 @@ static void add_row(const sol_moe_shape_t *shape, float *sums, const void *row, 
 {
     float some[256];
     const size_t size = sol_dtype_size(shape->dtype);
+    if (shape->dtype == SOL_BFLOAT16) {
+        rows()->add(sums, row, weight, shape->hidden, first, weighted);
+        return;
+    }
     for (size_t at = 0; at < shape->hidden; at += 256) {
         const size_t count = shape->hidden - at < 256 ? shape->hidden - at : 256;
         widen(some, (const char *)row + at * size, shape->dtype, count);

@@ -123,7 +123,8 @@ static float largest_of(sol_dtype_t dtype)
     return dtype == SOL_INT8 ? 127.0f : dtype == SOL_FLOAT8_E4M3 ? 448.0f : 57344.0f;
 }
 
-float sol_norm_amax(const float *y, size_t count)
+/* The largest |y|; NaN if any is. */
+static float amax_of(const float *y, size_t count)
 {
     float amax = 0.0f;
     for (size_t i = 0; i < count; i++) {
@@ -162,7 +163,7 @@ static void quantise(const sol_norm_args_t *args, size_t token, const float *y)
         if (args->quant == SOL_QUANT_STATIC) {
             memcpy(&scale, args->static_scale, sizeof scale);
         } else {
-            scale = sol_norm_scale(sol_norm_amax(y + first, count), args->output_dtype,
+            scale = sol_norm_scale(amax_of(y + first, count), args->output_dtype,
                                    args->quant == SOL_QUANT_GROUP_POW2);
             memcpy((char *)args->scales + (token * nscales + first / group) * sizeof scale, &scale,
                    sizeof scale);

@@ -19,8 +19,6 @@
 
 /* Floats that a row of scales has. */
 size_t sol_norm_scales(const sol_norm_args_t *args);
-/* The largest |y|; NaN if any is. */
-float sol_norm_amax(const float *y, size_t count);
 /* The scale of a group with that largest |y|; `power`: rounded up to a power of two. */
 float sol_norm_scale(float amax, sol_dtype_t dtype, bool power);
 /* Is it 1 byte an element? */
