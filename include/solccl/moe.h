@@ -66,8 +66,7 @@ typedef struct sol_moe_config {
         sizeof(sol_moe_config_t), 0, 0, 0, 0, SOL_BFLOAT16, SOL_QUANT_NONE, SOL_MOE_PADDED, 0      \
     }
 
-/** A handle: one exchange at a time. sol_comm_wake leaves it as it was made. Two of them for two
- * halves of a batch that overlap. */
+/** A handle: one exchange at a time. Two of them for two halves of a batch that overlap. */
 typedef struct sol_moe *sol_moe_t;
 
 /** Sizes, for the caller's allocations. Set `size` first; fields are only added. */

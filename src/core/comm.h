@@ -75,7 +75,6 @@ struct sol_comm {
     struct sol_transfer *transfers; /* also those that were destroyed */
     /* use.h: the seat of a thread that is refused memory for one of its own, and destroys it */
     alignas(SOL_CACHE_LINE) unsigned char last_seat[SOL_CACHE_LINE];
-    unsigned wakes;                          /* how often it has been woken */
     struct sol_comm *next_spare, *next_ever; /* comm.c: handles without a communicator; all */
 };
 

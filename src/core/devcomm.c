@@ -23,7 +23,6 @@ typedef struct dev_job {
 struct sol_dev_record {
     sol_dev_config_t config;
     void *allocation;
-    bool zero; /* its memory_bytes too */
     struct sol_dev_record *next;
 };
 
@@ -105,27 +104,6 @@ void sol_dev_records_free(sol_comm_t comm)
     }
 }
 
-void sol_dev_record_zero(sol_comm_t comm, const void *allocation)
-{
-    for (struct sol_dev_record *at = comm->dev_records; at != NULL; at = at->next) {
-        at->zero = at->zero || at->allocation == allocation;
-    }
-}
-
-static sol_status_t zero_memory(sol_comm_t comm, const struct sol_dev_layout *layout,
-                                char *allocation)
-{
-    const size_t bytes = layout->total - layout->memory;
-    void *zeros = sol_calloc(1, bytes);
-    if (zeros == NULL) {
-        return sol_comm_error(comm, SOL_ERR_MEMORY, "sol_comm_wake: no memory for %zu bytes",
-                              bytes);
-    }
-    sol_status_t status = comm->backend->dev_write(comm, allocation + layout->memory, zeros, bytes);
-    sol_free(zeros);
-    return status;
-}
-
 sol_status_t sol_dev_records_refill(sol_comm_t comm)
 {
     sol_status_t status = SOL_OK;
@@ -133,9 +111,6 @@ sol_status_t sol_dev_records_refill(sol_comm_t comm)
          at = at->next) {
         struct sol_dev_layout layout = sol_dev_layout_of(&at->config, comm->nranks);
         status = fill(comm, &at->config, &layout, at->allocation);
-        if (status == SOL_OK && at->zero) {
-            status = zero_memory(comm, &layout, at->allocation);
-        }
     }
     return status;
 }

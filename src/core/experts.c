@@ -163,7 +163,6 @@ static sol_status_t make(sol_comm_t comm, const sol_moe_config_t *config, struct
     bool good = moe != NULL;
     if (good) {
         moe->comm = comm;
-        moe->wakes = comm->wakes;
         sol_moe_shape_of(&moe->shape, config, comm->rank, comm->nranks);
         good = comm->backend->moe_open != NULL || open_tables(moe);
     }
@@ -270,13 +269,9 @@ sol_status_t sol_moe_query(sol_moe_t moe, sol_moe_info_t *info)
 
 /* ------------------------------------------------------------------------ checks */
 
-static sol_status_t refuse_phase(struct sol_moe *moe, unsigned halves, bool combine,
+static sol_status_t refuse_phase(const struct sol_moe *moe, unsigned halves, bool combine,
                                  const char *who)
 {
-    if (moe->wakes != moe->comm->wakes) { /* what was under way has been forgotten */
-        moe->wakes = moe->comm->wakes;
-        moe->phase = SOL_MOE_IDLE;
-    }
     const sol_moe_phase_t phase = moe->phase;
     bool good = !combine ? phase != SOL_MOE_DISPATCHING && phase != SOL_MOE_COMBINING
                          : phase == SOL_MOE_DISPATCHED;

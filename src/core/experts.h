@@ -26,8 +26,7 @@ struct sol_moe {
     sol_comm_t comm;
     sol_moe_shape_t shape;
     sol_moe_phase_t phase;
-    unsigned wakes; /* comm->wakes at the last call */
-    size_t tokens;  /* of the last dispatch */
+    size_t tokens; /* of the last dispatch */
     size_t memory_bytes;
     void *
         device; /* the backend's, where it has kernels for this; then nothing of the rest is used */

@@ -71,8 +71,6 @@ void sol_registrations_free(sol_comm_t comm);
 
 /* devcomm.c: all device communicators as they were made, after sleep; forget them all. */
 sol_status_t sol_dev_records_refill(sol_comm_t comm);
-/* Refill also clears the memory_bytes of that one: the library's own. */
-void sol_dev_record_zero(sol_comm_t comm, const void *allocation);
 void sol_dev_records_free(sol_comm_t comm);
 
 /* The backends of this build, in the order in which SOL_BACKEND_AUTO asks them; ends with NULL. */

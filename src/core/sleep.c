@@ -107,7 +107,6 @@ static sol_status_t wake_run(sol_job_t *job)
         return status;
     }
     comm->backend->sleep_forget(comm);
-    comm->wakes++;
     atomic_store(&comm->magic, SOL_COMM_MAGIC);
     return SOL_OK;
 }

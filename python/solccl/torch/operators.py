@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .._communicator import OPS, Communicator, _numbered
+from .._moe import Moe, Received, _handles
 
 _library = torch.library.Library("solccl", "DEF")
 
@@ -270,7 +271,7 @@ def reduce_scatter_rms_norm(
     Communicator.reduce_scatter_rms_norm."""
     first, end = comm.tokens_of(int(x.shape[0]))
     return torch.ops.solccl.reduce_scatter_rms_norm(
-        x, residual, weight, eps, weight_bias, gather, end - first, _index_of(comm)
+        x, residual, weight, eps, weight_bias, gather, end - first, comm._index
     )
 
 

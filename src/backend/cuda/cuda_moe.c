@@ -47,7 +47,6 @@ sol_status_t sol_cuda_moe_open(sol_comm_t comm, struct sol_moe *moe)
                                     "sol_moe_create: max_tokens rows of this size need more than 2 "
                                     "GiB: make max_tokens smaller");
     }
-    sol_dev_record_zero(comm, gpu->dev.allocation);
     moe->device = gpu;
     moe->memory_bytes = sol_gpu_moe_bytes(&moe->shape);
     return SOL_OK;
