@@ -66,8 +66,7 @@ typedef struct sol_transfer_config {
  * the system allows it. GPU ranks: regions lie in memory of sol_mem_alloc on `comm` (parts of it,
  * several in one). Make transfers before graphs are captured: beside one the collectives leave a
  * multiprocessor to sol_transfer_await. A region's memory stays valid until sol_transfer_destroy
- * here. sol_comm_sleep that keeps nothing sets the counters back to 0. Errors: ARGUMENT (the text
- * says which), MISMATCH (other numbers of regions or counters on
+ * here; while there is one the communicator cannot sleep. Errors: ARGUMENT (the text says which), MISMATCH (other numbers of regions or counters on
  * another rank; `comm` stays usable), UNSUPPORTED (a region that others cannot reach: the text says
  * whose and why), MEMORY, TIMEOUT.
  */

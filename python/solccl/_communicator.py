@@ -355,6 +355,27 @@ class Communicator:
             self._done(status, send, recv)
         return out
 
+    def all_reduce_quantized(
+        self, x: Any, out: Any = None, wire: str = "int8", steps: int = 0, stream: Any = None
+    ) -> Any:
+        """The sum of all ranks' `x` [...] (float32, float16 or bfloat16), rounded to 8 bits an element
+        on the wire: for large messages. wire: "int8" or "float8_e4m3fn", groups of 128 with a scale.
+
+        The error is bounded (docs/quantized.md); the bits are equal on all ranks. steps: 1 or 2 hops;
+        0: by size. out: may be `x` itself; a new array by default. Returns it.
+        """
+        out = like(x, tuple(x.shape)) if out is None else out
+        send, recv = buffer_of(x, out is x), buffer_of(out, True)
+        self._fits("out", recv, send[1], send[2])
+        self._done(
+            lib.sol_all_reduce_quantized(
+                send[0], recv[0], send[1], send[2], dtype_code(wire), steps, self._h(), self._stream(stream, x)
+            ),
+            send,
+            recv,
+        )
+        return out
+
     def all_reduce_rms_norm(
         self,
         x: Any,

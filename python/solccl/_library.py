@@ -373,6 +373,10 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_recv": (c_int, [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_group_start": (c_int, []),
     "sol_group_end": (c_int, []),
+    "sol_all_reduce_quantized": (
+        c_int,
+        [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p],
+    ),
     "sol_transfer_create": (c_int, [c_void_p, POINTER(TransferConfig), POINTER(c_void_p)]),
     "sol_transfer_destroy": (c_int, [c_void_p]),
     "sol_transfer_write": (c_int, [POINTER(Write), c_size_t, c_int, c_int, c_void_p, c_void_p]),

@@ -135,6 +135,10 @@ typedef struct sol_backend {
     sol_status_t (*sleep_release)(sol_comm_t comm);
     sol_status_t (*sleep_restore)(sol_comm_t comm);
     void (*sleep_forget)(sol_comm_t comm);
+    /* solccl/quantized.h, as all_reduce_norm; `steps` is 1 or 2. NULL: core puts it together. */
+    sol_status_t (*all_reduce_quantized)(sol_comm_t comm, const sol_call_t *call, sol_dtype_t wire,
+                                         int steps);
+
     /* solccl/transfer.h (core/transfer.h); all NULL: these ranks have none. Offer and open are
      * local: how others can reach `bytes` (at least 1) of this rank's `memory` (sets the thread
      * error where they cannot), and, given what all ranks offered (each its counters, then its

@@ -217,6 +217,7 @@ int conf_main(int argc, char **argv)
     run_table(&program, conf_cases_vocab);
     run_table(&program, conf_cases_linear);
     run_table(&program, conf_cases_transfer);
+    run_table(&program, conf_cases_quantized);
     return program.list ? 0 : tally_finish(&program.tally);
 }
 

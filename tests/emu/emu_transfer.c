@@ -85,6 +85,10 @@ static bool draw_set(uint64_t *random, struct sol_gpu_set *set, size_t *cursor, 
         to[i] = i;
     set->from_pages = below(random, 2) ? from : NULL;
     set->to_pages = below(random, 2) ? to : NULL;
+    if (pages == 1 && set->to_pages) { /* a number alone: the same place, by its stride */
+        to[0] = 2;
+        set->to = (char *)((uintptr_t)set->to - 2 * set->bytes);
+    }
     *cursor += pages * set->bytes + (aligned ? -*cursor & 15 : below(random, 3));
     *cursor = *cursor < SLOT ? *cursor : SLOT;
     return true;

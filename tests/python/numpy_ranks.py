@@ -43,6 +43,16 @@ def raises(kind, call, *words):
     raise AssertionError(f"no {kind.__name__} was raised")
 
 
+def test_quantized():
+    x, all_ = of(RANK, (1000,)), every((1000,))
+    for wire, steps in (("int8", 1), ("float8_e4m3fn", 2), ("int8", 0)):
+        y = COMM.all_reduce_quantized(x, wire=wire, steps=steps)
+        assert abs(y - all_.sum(0)).max() < 0.2 * SIZE * 4, (wire, steps)  # (values up to 4)
+        assert y is not x and y.dtype == x.dtype
+    assert COMM.all_reduce_quantized(x, x) is x
+    raises(solccl.ArgumentError, lambda: COMM.all_reduce_quantized(x, wire="int32"), "wire is int32")
+
+
 def test_transfer():
     """KV pages to the next rank, a list to all, and a wait that is too short."""
     page, n = 4096, 12

@@ -366,6 +366,15 @@ def test_operators():
     for run in (linear, torch.compile(linear, fullgraph=True, backend="aot_eager")):
         assert torch.equal(run(few, rows), other_all_reduce(few[:, :24].contiguous()))
 
+    def quantized(x):
+        return sol.all_reduce_quantized(x, comm, "float8_e4m3fn")
+
+    whole_part = fill((300,))
+    for run in (quantized, torch.compile(quantized, fullgraph=True, backend="aot_eager")):
+        y = run(whole_part)
+        assert y.dtype == whole_part.dtype and torch.equal(y, quantized(whole_part))
+        assert (y - other_all_reduce(whole_part)).abs().max() <= SIZE * whole_part.abs().max() / 8
+
     def sample(logits):
         return sol.vocab_topk(logits, 3, comm, None, True)
 

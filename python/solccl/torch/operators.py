@@ -44,6 +44,10 @@ def _all_reduce_(x: torch.Tensor, op: int, comm: int) -> None:
     _of(comm).all_reduce(x, x, op)
 
 
+def _all_reduce_quantized(x: torch.Tensor, wire: str, steps: int, comm: int) -> torch.Tensor:
+    return _of(comm).all_reduce_quantized(x.contiguous(), None, wire, steps)
+
+
 def _all_reduce_rms_norm(
     x: torch.Tensor,
     residual: torch.Tensor | None,
@@ -163,6 +167,11 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 _define("all_reduce(Tensor x, int op, int comm) -> Tensor", _all_reduce, lambda x, op, comm: _like(x))
 _define("all_reduce_(Tensor(a!) x, int op, int comm) -> ()", _all_reduce_, lambda x, op, comm: None)
 _define(
+    "all_reduce_quantized(Tensor x, str wire, int steps, int comm) -> Tensor",
+    _all_reduce_quantized,
+    lambda x, wire, steps, comm: _like(x),
+)
+_define(
     "all_reduce_rms_norm(Tensor x, Tensor? residual, Tensor weight, float eps, float weight_bias, int comm)"
     " -> (Tensor, Tensor)",
     _all_reduce_rms_norm,
@@ -240,6 +249,16 @@ def all_reduce_(x: torch.Tensor, comm: Communicator, op: str = "sum") -> torch.T
         return comm.all_reduce(x, x, op)
     torch.ops.solccl.all_reduce_(x, OPS[op], comm._index)
     return x
+
+
+def all_reduce_quantized(
+    x: torch.Tensor, comm: Communicator, wire: str = "int8", steps: int = 0
+) -> torch.Tensor:
+    """The sum of all ranks' `x` [...] with 8 bits an element on the wire, as a new tensor: see
+    Communicator.all_reduce_quantized."""
+    if _plain(x):
+        return comm.all_reduce_quantized(x, None, wire, steps)
+    return torch.ops.solccl.all_reduce_quantized(x, wire, steps, comm._index)
 
 
 def all_reduce_rms_norm(

@@ -82,6 +82,7 @@ const sol_backend_t sol_backend_cuda = {
     .sleep_forget = sol_cuda_sleep_forget,
     .dev_window = sol_cuda_dev_window,
     .dev_write = sol_cuda_dev_write,
+    .all_reduce_quantized = sol_cuda_all_reduce_quantized,
     .transfer_offer = sol_cuda_transfer_offer,
     .transfer_open = sol_cuda_transfer_open,
     .transfer_close = sol_cuda_transfer_close,

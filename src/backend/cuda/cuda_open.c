@@ -20,6 +20,7 @@
 #include "device/kernels/linear_launch.h"
 #include "device/kernels/moe_launch.h"
 #include "device/kernels/norm_launch.h"
+#include "device/kernels/quantized_launch.h"
 #include "device/kernels/transfer_launch.h"
 #include "device/kernels/vocab_launch.h"
 
@@ -332,6 +333,7 @@ sol_status_t sol_cuda_start(sol_comm_t comm, struct sol_cuda *state, cudaStream_
     error = error != cudaSuccess ? error : sol_gpu_moe_preload();
     error = error != cudaSuccess ? error : sol_gpu_vocab_preload();
     error = error != cudaSuccess ? error : sol_gpu_transfer_preload();
+    error = error != cudaSuccess ? error : sol_gpu_quantized_preload();
     if (error == cudaSuccess && state->gpu.multicast != NULL) {
         error = sol_gpu_preload_multicast();
     }

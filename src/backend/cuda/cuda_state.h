@@ -164,6 +164,10 @@ sol_status_t sol_cuda_sleep_prepare(sol_comm_t comm, bool keep);
 sol_status_t sol_cuda_sleep_release(sol_comm_t comm);
 sol_status_t sol_cuda_sleep_restore(sol_comm_t comm);
 void sol_cuda_sleep_forget(sol_comm_t comm);
+/* cuda_quantized.c */
+sol_status_t sol_cuda_all_reduce_quantized(sol_comm_t comm, const sol_call_t *call,
+                                           sol_dtype_t wire, int steps);
+
 /* cuda_transfer.c */
 sol_status_t sol_cuda_transfer_offer(sol_comm_t comm, void *memory, size_t bytes,
                                      struct sol_place *place);

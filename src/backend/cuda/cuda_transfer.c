@@ -12,6 +12,7 @@
 #include "core/transfer.h"
 #include "device/kernels/transfer_launch.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* One copy costs the engine about 2 us before its first byte, and gains 6 % of the link: it wins
@@ -19,8 +20,9 @@
 #define COPY_BYTES ((size_t)16 << 20)
 
 struct transfer_state {
-    cudaStream_t looks; /* for the host's looks at the counters */
-    size_t copy_from;   /* pages of so many bytes take the copy engine; SIZE_MAX: none */
+    pthread_mutex_t lock; /* of looks, which any thread may take */
+    cudaStream_t looks;   /* for the host's looks at the counters */
+    size_t copy_from;     /* pages of so many bytes take the copy engine; SIZE_MAX: none */
     struct sol_gpu_transfer_shape shape;
 };
 
@@ -140,6 +142,7 @@ sol_status_t sol_cuda_transfer_open(sol_comm_t comm, struct sol_transfer *t,
         sol_free(own);
         return status;
     }
+    pthread_mutex_init(&own->lock, NULL);
     t->state = own;
     return SOL_OK;
 }
@@ -148,6 +151,7 @@ void sol_cuda_transfer_close(sol_comm_t comm, struct sol_transfer *t)
 {
     struct transfer_state *own = t->state;
     cudaStreamDestroy(own->looks);
+    pthread_mutex_destroy(&own->lock);
     (void)sol_cuda_mem_free(comm, t->control);
     sol_free(own);
 }
@@ -272,29 +276,43 @@ sol_status_t sol_cuda_transfer_await(sol_comm_t comm, struct sol_transfer *t, in
     return error == cudaSuccess ? SOL_OK : cuda_failed(comm, "sol_transfer_await", error);
 }
 
-/* A copy on a stream that never waits for anything else. */
+/* By a kernel, which can acquire, on a stream that never waits for anything else. */
+static sol_status_t look(sol_comm_t comm, struct sol_transfer *t, int counter, uint64_t *values)
+{
+    const struct transfer_state *own = t->state;
+    uint64_t *seen = (uint64_t *)(void *)(t->control + sol_transfer_counter_bytes(t));
+    cudaError_t error = sol_gpu_transfer_look(sol_transfer_word(t, comm->rank, counter, 0), seen,
+                                              comm->nranks, own->looks);
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(values, seen, (size_t)comm->nranks * sizeof *values,
+                                cudaMemcpyDeviceToHost, own->looks);
+    }
+    if (error != cudaSuccess) {
+        return sol_comm_error(comm, SOL_ERR_DEVICE, "reading a counter: %s",
+                              cudaGetErrorString(error));
+    }
+    sol_status_t status = sol_cuda_wait_stream(own->looks, comm->timeout_ns, "reading a counter");
+    return status == SOL_OK ? SOL_OK : sol_comm_error(comm, status, "%s", sol_thread_error_text());
+}
+
 sol_status_t sol_cuda_transfer_read(sol_comm_t comm, struct sol_transfer *t, int counter,
                                     uint64_t *values)
 {
-    const struct transfer_state *own = t->state;
+    struct transfer_state *own = t->state;
     struct sol_cuda_device_scope scope;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     cudaError_t error = sol_cuda_enter(sol_cuda_of(comm)->device, &scope);
-    sol_status_t status = SOL_OK;
-    if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(values, sol_transfer_word(t, comm->rank, counter, 0),
-                                (size_t)comm->nranks * sizeof *values, cudaMemcpyDeviceToHost,
-                                own->looks);
-        status = error == cudaSuccess
-                     ? sol_cuda_wait_stream(own->looks, comm->timeout_ns, "reading a counter")
-                     : SOL_OK;
+    sol_status_t status = error == cudaSuccess
+                              ? SOL_OK
+                              : sol_comm_error(comm, SOL_ERR_DEVICE, "reading a counter: %s",
+                                               cudaGetErrorString(error));
+    if (status == SOL_OK) {
+        pthread_mutex_lock(&own->lock);
+        status = look(comm, t, counter, values);
+        pthread_mutex_unlock(&own->lock);
         sol_cuda_leave(&scope);
     }
     cudaThreadExchangeStreamCaptureMode(&mode);
-    if (error != cudaSuccess) {
-        status = sol_comm_error(comm, SOL_ERR_DEVICE, "reading a counter: %s",
-                                cudaGetErrorString(error));
-    }
     return status;
 }

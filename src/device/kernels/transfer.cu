@@ -19,6 +19,7 @@ static void empty(struct sol_gpu_transfer *call)
 {
     call->most = call->total = call->units = 0;
     call->nsets = call->npairs = 0;
+    call->strided = false;
 }
 
 void sol_gpu_transfer_begin(struct sol_gpu_transfer *call, const struct sol_gpu_comm *comm,
@@ -146,15 +147,14 @@ static void take(struct sol_gpu_transfer *call, const struct sol_gpu_set *set, u
 void sol_gpu_transfer_add(struct sol_gpu_transfer *call, const struct sol_gpu_set *set)
 {
     const bool pairs = set->from_pages != NULL || set->to_pages != NULL;
-    const bool strides =
-        call->nsets > 0 && set->npages > 1 &&
-        (call->from_stride != set->from_stride || call->to_stride != set->to_stride);
-    if (strides)
+    const bool strided = pairs || set->npages > 1; /* a page without a number has no stride */
+    const bool other = call->from_stride != set->from_stride || call->to_stride != set->to_stride;
+    if (strided && call->strided && other)
         flush(call);
-    /* those of a single page are never used, unless it has a number */
-    if (call->nsets == 0 || set->npages > 1) {
+    if (strided) {
         call->from_stride = set->from_stride;
         call->to_stride = set->to_stride;
+        call->strided = true;
     }
     for (uint64_t first = 0; first < set->npages && call->error == cudaSuccess;) {
         const unsigned used = call->nsets * (unsigned)ENTRY_WORDS + call->npairs;
@@ -167,8 +167,10 @@ void sol_gpu_transfer_add(struct sol_gpu_transfer *call, const struct sol_gpu_se
         if (n > 0)
             take(call, set, first, n, pairs);
         first += n;
-        if (first < set->npages)
+        if (first < set->npages) {
             flush(call);
+            call->strided = strided;
+        }
     }
 }
 
@@ -217,12 +219,22 @@ cudaError_t sol_gpu_transfer_await(const struct sol_gpu_comm *comm,
     return enqueue(&call, sol_transfer_await_kernel, 1, 32, args);
 }
 
+cudaError_t sol_gpu_transfer_look(const uint64_t *words, uint64_t *out, int nranks,
+                                  cudaStream_t stream)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(1);
+    config.blockDim = dim3(32);
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, sol_transfer_look_kernel, words, out, nranks);
+}
+
 cudaError_t sol_gpu_transfer_preload(void)
 {
-    const void *const kernels[] = {(const void *)sol_transfer_kernel,
-                                   (const void *)sol_transfer_count_kernel,
-                                   (const void *)sol_transfer_await_kernel};
-    for (int i = 0; i < 3; i++) {
+    const void *const kernels[] = {
+        (const void *)sol_transfer_kernel, (const void *)sol_transfer_count_kernel,
+        (const void *)sol_transfer_await_kernel, (const void *)sol_transfer_look_kernel};
+    for (int i = 0; i < 4; i++) {
         struct cudaFuncAttributes attributes;
         cudaError_t e = cudaFuncGetAttributes(&attributes, kernels[i]);
         if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */

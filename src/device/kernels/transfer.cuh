@@ -227,4 +227,12 @@ static __global__ void __launch_bounds__(32)
     __syncwarp(); /* what each lane acquired comes before the end of the kernel */
 }
 
+/* For the host: the words as they are, into memory that nobody else writes to. */
+static __global__ void __launch_bounds__(32)
+    sol_transfer_look_kernel(const uint64_t *words, uint64_t *out, int nranks)
+{
+    if ((int)threadIdx.x < nranks)
+        out[threadIdx.x] = sol_poll_word_acquire(words + threadIdx.x);
+}
+
 #endif

@@ -54,7 +54,8 @@ struct sol_gpu_transfer {
     uint64_t *counters[SOL_GPU_MAX_RANKS]; /* word that grows at each peer; all NULL: none */
     uint64_t owed[SOL_GPU_MAX_RANKS];      /* counted by a kernel of its own, at the end */
     cudaError_t error;                     /* the first one */
-    uint64_t from_stride, to_stride;
+    uint64_t from_stride, to_stride;       /* of the batch's sets that need any */
+    bool strided;                          /* some do */
     uint64_t most, total, units; /* bytes of the largest page and of all, pages; of the batch */
     unsigned nsets, npairs;
     uint64_t words[SOL_GPU_TRANSFER_WORDS]; /* sets from the front, pairs from the back */
@@ -81,6 +82,10 @@ struct sol_gpu_await {
 cudaError_t sol_gpu_transfer_await(const struct sol_gpu_comm *comm,
                                    const struct sol_gpu_await *await, unsigned flags,
                                    cudaStream_t stream);
+
+/* The words as they are now, into `out`, device memory of the caller's. */
+cudaError_t sol_gpu_transfer_look(const uint64_t *words, uint64_t *out, int nranks,
+                                  cudaStream_t stream);
 
 /* As sol_gpu_preload, of these kernels. */
 cudaError_t sol_gpu_transfer_preload(void);

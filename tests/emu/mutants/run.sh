@@ -4,7 +4,8 @@
 # run.sh BUILD [NAME...]: compile each mutant of mutants.txt and show that the emulator finds it.
 # BUILD is the build tree with the emulator. Two at a time. Mutants whose name begins with norm_ are
 # of the kernel of sol_all_reduce_norm, those with vocab_ of sol_vocab_topk's, with transfer_ of
-# solccl/transfer.h, with moe_ of solccl/moe.h, and are shown to their tests. Prints "ok NAME: what was said" or
+# solccl/transfer.h, moe_ of solccl/moe.h, quantized_ of solccl/quantized.h, and are shown to their
+# tests. Prints "ok NAME: what was said" or
 # "FAILED NAME: survived"; the last line is the sum. First the kernels as they are must pass.
 set -u
 build=$(cd "$1" && pwd) || exit 2
@@ -13,7 +14,7 @@ cd "$(dirname "$0")/../../.."
 root=$PWD
 [ -f "$build/tests/emu/mutants.env" ] || { echo "no emulator in $build"; exit 77; }
 cmake --build "$build" --target emu_driver emu_norm_driver emu_fused_driver emu_transfer_driver \
-    emu_moe_driver emu_names >/dev/null || exit 1
+    emu_moe_driver emu_quantized_driver emu_names >/dev/null || exit 1
 . "$build/tests/emu/mutants.env"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -27,6 +28,7 @@ mutant() {
     linear*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op linear" ;;
     vocab*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op vocab" ;;
     transfer*) kernels=few_transfer.cu driver=$TRANSFER_LIBRARIES ;;
+    quantized*) kernels=few_quantized.cu driver=$QUANTIZED_LIBRARIES ;;
     esac
     mkdir -p "$dir/src" && cp -r src/device src/proto src/coll include/solccl "$dir/src/" || return 3
     if [ -n "$2" ]; then
@@ -63,7 +65,7 @@ wanted() {
     [ ${#names[@]} -eq 0 ] || printf '%s\n' "${names[@]}" | grep -qxF -- "$1"
 }
 
-for none in none norm_none vocab_none transfer_none moe_none; do
+for none in none norm_none vocab_none transfer_none moe_none quantized_none; do
     mutant $none '' '' 4 >"$work/none.log" 2>&1 && continue
     tail -n 20 "$work/none.log"
     echo "FAILED $none: the kernels as they are do not pass"

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quantized.c: sol_all_reduce_quantized: checked here, then handed to a backend
+ * with a kernel of its own for it, or put together from all_gather, all_to_all
+ * and plain C (CPU ranks).
+ *
+ * Must never let the two ways differ in a bit.
+ */
+#include "coll/fpmode.h"
+#include "coll/quantize.h"
+#include "core/flight.h"
+#include "core/setup.h"
+#include "core/use.h"
+
+#include <string.h>
+
+#define WHO "sol_all_reduce_quantized"
+#define PIECE ((size_t)1024) /* groups at a time */
+
+static bool is_float(sol_dtype_t dtype)
+{
+    return dtype == SOL_FLOAT32 || dtype == SOL_FLOAT16 || dtype == SOL_BFLOAT16;
+}
+
+static sol_status_t refuse(sol_comm_t comm, const sol_call_t *call, sol_dtype_t wire, int steps)
+{
+    sol_status_t status = sol_comm_usable(comm, WHO);
+    if (status != SOL_OK) {
+        return status;
+    }
+    if (sol_group_depth > 0) {
+        return sol_comm_error(comm, SOL_ERR_STATE, WHO ": not legal inside a group");
+    }
+    if (!is_float(call->dtype)) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": dtype is %s: expected float32, float16 or bfloat16",
+                              sol_dtype_name(call->dtype));
+    }
+    if (wire != SOL_INT8 && wire != SOL_FLOAT8_E4M3) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": wire is %s: expected int8 or float8_e4m3",
+                              sol_dtype_name(wire));
+    }
+    if (steps < 0 || steps > 2) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": steps is %d: expected 0, 1 or 2",
+                              steps);
+    }
+    if (call->count > comm->max_count) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": size overflow: count is %zu: expected at most %zu",
+                              call->count, comm->max_count);
+    }
+    if (call->count > 0 && (call->send == NULL || call->recv == NULL)) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": %s is NULL",
+                              call->send == NULL ? "sendbuf" : "recvbuf");
+    }
+    if (call->stream != NULL && comm->blocking) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              WHO ": stream is %p: expected NULL on CPU ranks", call->stream);
+    }
+    return SOL_OK;
+}
+
+/* ------------------------------------------------------------------- put together */
+
+/* Scratch of one call. */
+typedef struct work {
+    unsigned char *own, *all; /* groups: PIECE (padded to shares), and what comes of all ranks */
+    float *sums;
+} work_t;
+
+static void sum_ranks(const work_t *w, size_t groups, int nranks, sol_dtype_t wire)
+{
+    for (int r = 0; r < nranks; r++) {
+        sol_dequantise(w->sums, w->all + (size_t)r * groups * SOL_PACKED_GROUP, groups, wire,
+                       r > 0);
+    }
+}
+
+/* Every rank sums up everything. */
+static sol_status_t one_step(sol_comm_t comm, const work_t *w, size_t groups, sol_dtype_t wire)
+{
+    /* the wire's type, so that ranks that pass another are told */
+    sol_status_t status =
+        sol_all_gather(w->own, w->all, groups * SOL_PACKED_GROUP, wire, comm, NULL);
+    if (status == SOL_OK) {
+        const unsigned mode = sol_fp_enter();
+        sum_ranks(w, groups, comm->nranks, wire);
+        sol_fp_leave(mode);
+    }
+    return status;
+}
+
+/* Each rank sums up a share of `share` groups, rounds it again, and sends that. */
+static sol_status_t two_steps(sol_comm_t comm, const work_t *w, size_t share, sol_dtype_t wire)
+{
+    const size_t bytes = share * SOL_PACKED_GROUP;
+    sol_status_t status = sol_all_to_all(w->own, w->all, bytes, wire, comm, NULL);
+    if (status != SOL_OK) {
+        return status;
+    }
+    unsigned mode = sol_fp_enter();
+    sum_ranks(w, share, comm->nranks, wire);
+    sol_quantise(w->own, w->sums, SOL_FLOAT32, share * SOL_QUANTIZED_GROUP, share, wire);
+    sol_fp_leave(mode);
+    status = sol_all_gather(w->own, w->all, bytes, wire, comm, NULL);
+    if (status == SOL_OK) {
+        mode = sol_fp_enter();
+        sol_dequantise(w->sums, w->all, share * (size_t)comm->nranks, wire, false);
+        sol_fp_leave(mode);
+    }
+    return status;
+}
+
+static sol_status_t one_piece(sol_comm_t comm, const sol_call_t *call, sol_dtype_t wire, int steps,
+                              const work_t *w, size_t first)
+{
+    const size_t size = sol_dtype_size(call->dtype), left = call->count - first;
+    const size_t count = left < PIECE * SOL_QUANTIZED_GROUP ? left : PIECE * SOL_QUANTIZED_GROUP;
+    const size_t groups = (count + SOL_QUANTIZED_GROUP - 1) / SOL_QUANTIZED_GROUP;
+    const size_t n = (size_t)comm->nranks, share = (groups + n - 1) / n;
+    unsigned mode = sol_fp_enter();
+    sol_quantise(w->own, (const char *)call->send + first * size, call->dtype, count,
+                 steps == 1 ? groups : share * n, wire);
+    sol_fp_leave(mode);
+    sol_status_t status =
+        steps == 1 ? one_step(comm, w, groups, wire) : two_steps(comm, w, share, wire);
+    if (status == SOL_OK) {
+        mode = sol_fp_enter();
+        sol_round_floats((char *)call->recv + first * size, w->sums, call->dtype, count);
+        sol_fp_leave(mode);
+    }
+    return status;
+}
+
+static sol_status_t run_plain(sol_comm_t comm, const sol_call_t *call, sol_dtype_t wire, int steps)
+{
+    const size_t n = (size_t)comm->nranks, padded = PIECE + n;
+    work_t w;
+    if (call->count == 0) {
+        return sol_all_reduce(NULL, NULL, 0, call->dtype, SOL_SUM, comm, NULL);
+    }
+    w.own = sol_calloc(padded, SOL_PACKED_GROUP);
+    w.all = sol_calloc(padded * n, SOL_PACKED_GROUP);
+    w.sums = sol_calloc(padded * SOL_QUANTIZED_GROUP, sizeof(float));
+    sol_status_t status = SOL_OK;
+    if (w.own == NULL || w.all == NULL || w.sums == NULL) { /* the others are not to wait for it */
+        status = sol_comm_fail(comm, SOL_ERR_MEMORY, WHO ": no memory for scratch");
+        comm->backend->abort(comm);
+    }
+    for (size_t i = 0; i < call->count && status == SOL_OK; i += PIECE * SOL_QUANTIZED_GROUP) {
+        status = one_piece(comm, call, wire, steps, &w, i);
+    }
+    sol_free(w.own);
+    sol_free(w.all);
+    sol_free(w.sums);
+    return status;
+}
+
+/* As submit in api.c. */
+static sol_status_t submit(sol_comm_t comm, sol_call_t *call, sol_dtype_t wire, int steps)
+{
+    if (!sol_use_begin(comm)) {
+        return sol_use_refused(comm, WHO);
+    }
+    call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
+    sol_flight_begin(comm->flight, call, comm->blocking);
+    /* release: the record is there before the number; pairs with the acquire in dump.c */
+    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
+    sol_status_t status = comm->backend->all_reduce_quantized(comm, call, wire, steps);
+    sol_flight_end(comm->flight, call->sequence, status);
+    sol_use_end();
+    if (status != SOL_OK) {
+        sol_dump_failed(comm);
+    }
+    return status;
+}
+
+sol_status_t sol_all_reduce_quantized(const void *sendbuf, void *recvbuf, size_t count,
+                                      sol_dtype_t dtype, sol_dtype_t wire, int steps,
+                                      sol_comm_t comm, void *stream)
+{
+    sol_call_t call;
+    memset(&call, 0, sizeof(call));
+    call.func = SOL_FUNC_ALL_REDUCE;
+    call.dtype = dtype;
+    call.count = count;
+    call.send = sendbuf;
+    call.recv = recvbuf;
+    call.reduction.op = SOL_SUM;
+    call.stream = stream;
+    sol_status_t status = refuse(comm, &call, wire, steps);
+    if (status != SOL_OK) {
+        return status;
+    }
+    steps = sol_quantized_steps(count, comm->nranks, steps);
+    return comm->backend->all_reduce_quantized == NULL ? run_plain(comm, &call, wire, steps)
+                                                       : submit(comm, &call, wire, steps);
+}
