@@ -8,6 +8,7 @@
  *
  * Channels of kind LINE (solccl/device.h) rest on the second; nothing on the first.
  */
+#include "litmus_file.h"
 #include "tool.h"
 
 #include <solccl/device.h>
@@ -101,7 +102,7 @@ static cudaError_t try_pair(int from, int to, unsigned vectors, struct counts *s
 }
 
 /* A pair of GPUs, three sizes: within a cache line or two, within L2, beyond. False: it failed. */
-static bool report_pair(int from, int to)
+static bool report_pair(int from, int to, struct litmus_result *result)
 {
     static const unsigned sizes[] = {128, 4096, 1u << 19};
     struct counts sum;
@@ -129,18 +130,43 @@ static bool report_pair(int from, int to)
         sum.changed == 0 ? ": nothing was seen to change, so nothing is shown"
         : sum.torn128    ? ": do not use SOL_CHANNEL_LINE between them"
                          : "");
+    struct cudaDeviceProp properties[2];
+    cudaGetDeviceProperties(&properties[0], from);
+    cudaGetDeviceProperties(&properties[1], to);
+    memcpy(result->from, &properties[0].uuid, sizeof result->from);
+    memcpy(result->to, &properties[1].uuid, sizeof result->to);
+    result->read = sum.changed ? sum.read : 0; /* 0: nothing is shown */
+    result->torn16 = sum.torn16;
+    result->torn128 = sum.torn128;
     return sum.changed != 0 && sum.torn16 == 0 && sum.torn128 == 0;
+}
+
+/* For the library, which then does without what has failed. */
+static int keep(const struct litmus_result *results, int count)
+{
+    char path[512];
+    if (count == 0)
+        return 0;
+    if (!litmus_file_path(path, sizeof path) || !litmus_file_merge(path, results, (size_t)count))
+        return tool_error("info", "--litmus: the results cannot be kept: set SOLCCL_LITMUS_FILE");
+    printf("kept in %s\n", path);
+    return 0;
 }
 
 int tool_litmus(void)
 {
+    struct litmus_result results[64];
+    int count = 0;
     int devices = 0;
     bool good = true;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < 2)
         return tool_error("info", "--litmus: two GPUs are needed, %d are here", devices);
     for (int from = 0; from < devices; from++)
         for (int to = 0; to < devices; to++)
-            if (from != to)
-                good = report_pair(from, to) && good;
-    return good ? 0 : 1;
+            if (from != to && count < 64) {
+                memset(&results[count], 0, sizeof results[count]);
+                good = report_pair(from, to, &results[count]) && good;
+                count += results[count].read != 0;
+            }
+    return keep(results, count) == 0 && good ? 0 : 1;
 }

@@ -166,6 +166,9 @@ typedef struct sol_backend {
      * these ranks have no kernels. */
     sol_status_t (*dev_window)(sol_comm_t comm, const void *memory, sol_window_t *window,
                                struct sol_bound *bound);
+    /* May these ranks have such a device communicator? Local, the same answer on all ranks; what
+     * they may not have is said in the communicator's error. NULL: they may have any. */
+    sol_status_t (*dev_check)(sol_comm_t comm, const sol_dev_config_t *config);
     sol_status_t (*dev_write)(sol_comm_t comm, void *to, const void *from, size_t bytes);
 
     /* Any thread: end all waits of all ranks; comm->abort_flag is already set. Async-safe with

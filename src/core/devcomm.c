@@ -127,6 +127,9 @@ static sol_status_t dev_run(sol_job_t *job)
     if (status == SOL_OK) {
         status = agree_on_config(comm, &make->config);
     }
+    if (status == SOL_OK && comm->backend->dev_check != NULL) {
+        status = comm->backend->dev_check(comm, &make->config);
+    }
     if (status != SOL_OK) {
         return status;
     }

@@ -81,6 +81,7 @@ const sol_backend_t sol_backend_cuda = {
     .sleep_restore = sol_cuda_sleep_restore,
     .sleep_forget = sol_cuda_sleep_forget,
     .dev_window = sol_cuda_dev_window,
+    .dev_check = sol_cuda_dev_check,
     .dev_write = sol_cuda_dev_write,
     .all_reduce_quantized = sol_cuda_all_reduce_quantized,
     .transfer_offer = sol_cuda_transfer_offer,

@@ -30,6 +30,17 @@ sol_status_t sol_cuda_dev_window(sol_comm_t comm, const void *memory, sol_window
     return SOL_OK;
 }
 
+sol_status_t sol_cuda_dev_check(sol_comm_t comm, const sol_dev_config_t *config)
+{
+    const int channel = sol_cuda_litmus_channel(config, sol_cuda_of(comm)->untrue);
+    return channel < 0
+               ? SOL_OK
+               : sol_comm_error(comm, SOL_ERR_UNSUPPORTED,
+                                "sol_dev_comm_create: channel %d is of LINE words, and "
+                                "solccl info --litmus saw lines torn on these GPUs: use TAG",
+                                channel);
+}
+
 sol_status_t sol_cuda_dev_write(sol_comm_t comm, void *to, const void *from, size_t bytes)
 {
     struct sol_cuda_device_scope scope;

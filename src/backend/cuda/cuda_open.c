@@ -44,7 +44,8 @@ struct facts {
     int32_t want_p2p;
     int32_t want_multicast;
     int32_t sms;
-    char why[96]; /* handle NONE: why */
+    uint32_t untrue; /* cuda_litmus.h */
+    char why[96];    /* handle NONE: why */
 };
 
 sol_status_t sol_cuda_wait_stream(cudaStream_t stream, uint64_t timeout_ns, const char *what)
@@ -156,6 +157,7 @@ static sol_status_t read_device(sol_comm_t comm, struct sol_cuda *state, struct 
     facts->staging_bytes = comm->staging_bytes;
     facts->nonce = sol_now_ns() ^ (uint64_t)getpid() << 32;
     facts->handover = sol_cuda_handover_digest(&state->handover);
+    facts->untrue = sol_cuda_litmus_read(facts->uuid);
     facts->handle =
         (int32_t)sol_cuda_handle_of(state->cu, state->cu_device, facts->why, sizeof facts->why);
     return SOL_OK;
@@ -220,6 +222,9 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
         }
     }
     state->want_multicast = mine->want_multicast;
+    for (int r = 0; r < comm->nranks; r++) {
+        state->untrue |= all[r].untrue;
+    }
     if (state->ranks_here > 1) {
         /* a kernel set up early holds multiprocessors that another rank's may be waiting for */
         state->flags = 0;

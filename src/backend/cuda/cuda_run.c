@@ -132,6 +132,17 @@ static bool can_carry(const struct sol_gpu_comm *gpu, const struct sol_gpu_op *o
     return false;
 }
 
+/* What a protocol rests on beyond PTX; none of them has such a need at present. */
+static unsigned needs_of(int algorithm)
+{
+    for (int i = 0; i < sol_gpu_algorithm_count; i++) {
+        if (sol_gpu_algorithms[i].id == algorithm) {
+            return sol_gpu_algorithms[i].rests_on;
+        }
+    }
+    return 0;
+}
+
 static void take(const struct sol_gpu_comm *gpu, struct sol_gpu_op *op,
                  const struct sol_cuda_choice *choice)
 {
@@ -177,6 +188,10 @@ void sol_cuda_make_op(const struct sol_cuda *state, const sol_call_t *call, stru
     if (SOL_UNLIKELY(forced->algorithm | forced->ctas | forced->threads | forced->vectors)) {
         take(&state->gpu, op, forced);
         *why = "SOLCCL_CUDA_PROTOCOL, _CTAS, _THREADS or _VECTORS";
+    }
+    if (SOL_UNLIKELY(state->untrue != 0) && (needs_of(op->algorithm) & state->untrue)) {
+        op->algorithm = SOL_GPU_AUTO; /* which takes none that has needs */
+        *why = "the built-in plan, since what that protocol rests on has failed here";
     }
 }
 

@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_handover.h"
 #include "backend/cuda/cuda_host_memory.h"
+#include "backend/cuda/cuda_litmus.h"
 #include "backend/cuda/cuda_multicast.h"
 #include "backend/cuda/cuda_nccl.h"
 #include "backend/cuda/cuda_order.h"
@@ -23,7 +24,7 @@ struct sol_cuda_region {
     uint64_t id; /* from 1, equal on all ranks, larger than those before */
     struct sol_cuda_symmetric memory;
     struct sol_cuda_multicast multicast; /* base NULL: none (SOLCCL_CUDA_MULTICAST) */
-    void *saved; /* its contents while it sleeps; NULL: they are not kept */
+    void *saved;                         /* its contents while it sleeps; NULL: they are not kept */
     struct sol_cuda_region *next;
 };
 
@@ -41,6 +42,7 @@ struct sol_cuda {
     struct sol_cuda_order order;
     struct sol_cuda_buffers buffers;
     struct sol_cuda_plan plan;
+    unsigned untrue; /* SOL_CUDA_WHOLE_: what fails between these GPUs; equal on all ranks */
     struct sol_gpu_comm gpu;
 
     struct sol_cuda_nccl *nccl;        /* NULL: not used */
@@ -184,6 +186,7 @@ sol_status_t sol_cuda_transfer_read(sol_comm_t comm, struct sol_transfer *t, int
 /* cuda_devcomm.c */
 sol_status_t sol_cuda_dev_window(sol_comm_t comm, const void *memory, sol_window_t *window,
                                  struct sol_bound *bound);
+sol_status_t sol_cuda_dev_check(sol_comm_t comm, const sol_dev_config_t *config);
 sol_status_t sol_cuda_dev_write(sol_comm_t comm, void *to, const void *from, size_t bytes);
 
 /* cuda_info.c */

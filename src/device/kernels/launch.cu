@@ -25,16 +25,16 @@ static_assert(SOL_GPU_MAX_CTAS <= SOL_GPU_EPOCHS, "every CTA has its epoch");
 const struct sol_gpu_algorithm_info sol_gpu_algorithms[] = {
     {SOL_GPU_ONE_SHOT, "one_shot",
      "push everything to whoever needs it, reduce what arrives: one hop", REDUCERS, ALL_DTYPES, 1,
-     "2 ranks: all sizes; more: small messages"},
+     "2 ranks: all sizes; more: small messages", 0},
     {SOL_GPU_TWO_SHOT, "two_shot", "reduce shares at their owners, push the results: two hops",
-     FUNC(ALL_REDUCE), ALL_DTYPES, 3, "3 ranks and more, medium messages"},
+     FUNC(ALL_REDUCE), ALL_DTYPES, 3, "3 ranks and more, medium messages", 0},
     {SOL_GPU_PUSH, "push", "push blocks into peers' slots: one hop", MOVERS, ALL_DTYPES, 1,
-     "up to a slot; 2 ranks: all sizes"},
+     "up to a slot; 2 ranks: all sizes", 0},
     {SOL_GPU_LANES_ALGO, "lanes", "chunks through rings with credits",
      REDUCERS | (MOVERS & ~FUNC(BARRIER)) | FUNC(ALL_TO_ALL_V) | FUNC(SEND) | FUNC(RECV),
-     ALL_DTYPES, 1, "beyond a slot; messages between pairs"},
+     ALL_DTYPES, 1, "beyond a slot; messages between pairs", 0},
     {SOL_GPU_MULTICAST, "multicast", "through the switch's multicast (SOLCCL_CUDA_MULTICAST=1)",
-     FUNC(ALL_REDUCE) | FUNC(ALL_GATHER) | FUNC(BROADCAST), ALL_DTYPES, 2, "never measured"}};
+     FUNC(ALL_REDUCE) | FUNC(ALL_GATHER) | FUNC(BROADCAST), ALL_DTYPES, 2, "never measured", 0}};
 const int sol_gpu_algorithm_count = sizeof sol_gpu_algorithms / sizeof sol_gpu_algorithms[0];
 
 static bool is_reducer(sol_func_t func)

@@ -138,7 +138,9 @@ struct sol_gpu_algorithm_info {
     uint32_t funcs;   /* bit sol_func_t */
     uint32_t dtypes;  /* bit sol_dtype_t */
     int min_ranks;
-    const char *best; /* the range where it wins, in words */
+    const char *best;  /* the range where it wins, in words */
+    unsigned rests_on; /* SOL_CUDA_WHOLE_ (cuda_litmus.h): never taken where that has failed; the
+                          built-in plan takes only what rests on nothing */
 };
 extern const struct sol_gpu_algorithm_info sol_gpu_algorithms[];
 extern const int sol_gpu_algorithm_count;
