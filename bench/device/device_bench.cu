@@ -177,6 +177,7 @@ static void bench_persistent(struct rig *rig, char *x, char *y, char *scratch)
     }
 }
 
+#ifndef DEVICE_BENCH_PARTS /* nccl_bench.cu has a main() of its own */
 int main(void)
 {
     struct rig rig;
@@ -202,3 +203,4 @@ int main(void)
     rig_download(&rig, host, y, MOST);
     return rig_close(&rig);
 }
+#endif
