@@ -66,9 +66,9 @@ typedef struct sol_transfer_config {
  * the system allows it. GPU ranks: regions lie in memory of sol_mem_alloc on `comm` (parts of it,
  * several in one). Make transfers before graphs are captured: beside one the collectives leave a
  * multiprocessor to sol_transfer_await. A region's memory stays valid until sol_transfer_destroy
- * here; while there is one the communicator cannot sleep. Errors: ARGUMENT (the text says which), MISMATCH (other numbers of regions or counters on
- * another rank; `comm` stays usable), UNSUPPORTED (a region that others cannot reach: the text says
- * whose and why), MEMORY, TIMEOUT.
+ * here; while there is one the communicator cannot sleep. Errors: ARGUMENT (the text says which),
+ * MISMATCH (other numbers of regions or counters on another rank; `comm` stays usable), UNSUPPORTED
+ * (a region that others cannot reach: the text says whose and why), MEMORY, TIMEOUT.
  */
 SOL_API sol_status_t sol_transfer_create(sol_comm_t comm, const sol_transfer_config_t *config,
                                          sol_transfer_t *transfer);
