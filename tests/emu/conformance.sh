@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
     words=(--emu-seed "$seed" --seed "$seed" --ranks "$1")
     if [ "$2" = - ]; then # all but those above
-        words+=(--but matrix,sizes,offsets)
+        words+=(--but "matrix,sizes,offsets")
     else
         words+=(--case "$2/n")
     fi
