@@ -299,7 +299,7 @@ def linear_all_reduce(
 ) -> torch.Tensor:
     """`x` [tokens, inputs], at most 16 tokens, times `weight` [outputs, inputs], transposed, summed over
     the ranks. See Communicator.linear_all_reduce."""
-    return torch.ops.solccl.linear_all_reduce(x, weight, scales, _index_of(comm))
+    return torch.ops.solccl.linear_all_reduce(x, weight, scales, comm._index)
 
 
 def vocab_topk(
