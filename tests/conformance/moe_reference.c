@@ -6,6 +6,7 @@
 #include "conformance/moe_reference.h"
 
 #include "common/team.h"
+#include "solccl/device/gpu_word.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,6 +67,7 @@ void moe_case_draw(moe_case_t *c, const sol_moe_config_t *config, int nranks, ui
     c->recv_offsets = below(random, 2) != 0;
     c->aligned = below(random, 3) != 0;
     c->kind = below(random, 3) ? REF_PLAIN : (ref_kind_t)below(random, REF_PATTERN);
+    c->marks = below(random, 3) == 0;
 }
 
 void moe_case_describe(const moe_case_t *c, char *text, size_t bytes)
@@ -133,6 +135,20 @@ static int64_t expert_of(const moe_case_t *c, int rank, size_t token, int j)
         if (number(c, rank, token, i) == e)
             return -1;
     return e;
+}
+
+/* A token's row. */
+static void token_of(const moe_case_t *c, int rank, size_t token, unsigned char *row)
+{
+    const size_t words = c->config.hidden * ref_size(c->config.dtype) / 8;
+    ref_fill(row, c->config.dtype, c->kind, c->seed, rank, token * c->config.hidden,
+             c->config.hidden);
+    for (size_t w = 0; w < words && c->marks; w++) {
+        const uint64_t h = team_mix(c->seed + token * 77777 + w),
+                       mark = SOL_WORD_MARK + (h >> 9 & 1);
+        if (h % 5 == 0)
+            memcpy(row + 8 * w, &mark, 8);
+    }
 }
 
 static float weight_of(const moe_case_t *c, int rank, size_t token, int j)
@@ -211,10 +227,10 @@ static void put_i32(unsigned char *to, size_t i, size_t value)
 
 static void fill_inputs(moe_image_t *image, const moe_case_t *c, int rank)
 {
-    const sol_dtype_t dtype = c->config.dtype;
+    const size_t row = c->config.hidden * ref_size(c->config.dtype);
     memset(image->before, FILL, image->bytes);
-    ref_fill(image->before + image->at[MOE_X], dtype, c->kind, c->seed, rank, 0,
-             c->tokens[rank] * c->config.hidden);
+    for (size_t t = 0; t < c->tokens[rank]; t++)
+        token_of(c, rank, t, image->before + image->at[MOE_X] + t * row);
     for (size_t t = 0; t < c->tokens[rank]; t++)
         for (int j = 0; j < c->config.top_k; j++) {
             const size_t i = t * (size_t)c->config.top_k + (size_t)j;
@@ -301,8 +317,7 @@ static void expect_row(moe_image_t *image, const moe_case_t *c, int source, size
     float w = weight_of(c, source, token, j);
     if (x == NULL)
         return;
-    ref_fill(x, c->config.dtype, c->kind, c->seed, source, token * c->config.hidden,
-             c->config.hidden);
+    token_of(c, source, token, x);
     if (c->config.quant != SOL_QUANT_NONE)
         quantise(c, x, after + image->at[MOE_RECV_X] + row * c->config.hidden,
                  after + image->at[MOE_RECV_SCALES] + row * ((c->config.hidden + 127) / 128) * 4);

@@ -34,6 +34,7 @@ typedef struct moe_case {
     bool others;  /* combine with weights other than those that came */
     bool recv_weights, recv_offsets;
     bool aligned; /* to 16 bytes, each array */
+    bool marks;   /* among the tokens' words: those that a slot says by that it is empty */
     ref_kind_t kind;
     uint64_t seed;
 } moe_case_t;
