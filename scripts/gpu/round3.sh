@@ -6,16 +6,17 @@
 # common.sh.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
-begin solccl solccl_command conformance gpu solccl_nccl solccl_nccl_path transfer_perf_cuda solccl_moe_perf solccl_app_cg \
-    solccl_app_cholesky
+# (nccl_bench needs NCCL's headers, and is left out where they are not.)
+begin solccl solccl_command conformance gpu solccl_nccl solccl_nccl_path transfer_perf_cuda solccl_moe_perf \
+    quantized_perf solccl_norm_perf solccl_app_cg solccl_app_cholesky nccl_bench
 solccl=$BUILD/bin/solccl
 [ $list = 1 ] || rm -f "$OUT"/*.jsonl
 
 # Right? One case after the other: they look at the clock. (--case takes part of a name.)
-for case in sleep transfer vocab moe; do
+for case in sleep transfer moe quantized linear vocab; do
     step gpu-$case 60 "$BUILD/tests/gpu" --case $case
 done
-for case in sleep transfer vocab moe; do
+for case in sleep transfer moe quantized linear vocab norm; do
     abreast conf-$case 60 "$BUILD/tests/conformance" --backend cuda --quick --ranks 2 --one-process --case $case
 done
 wait
@@ -27,6 +28,14 @@ step transfer-both 40 "$solccl" run -n "$gpus" "$BUILD/bin/transfer-perf-cuda" -
 show transfer-both .
 step moe-perf 40 "$solccl" run -n "$gpus" "$BUILD/bin/moe-perf" --backend cuda
 show moe-perf .
+step quantized-perf 40 "$solccl" run -n "$gpus" "$BUILD/bin/quantized-perf"
+show quantized-perf .
+step norm-perf 60 "$solccl" run -n "$gpus" "$BUILD/bin/norm-perf"
+show norm-perf 'two-shot|vocab|linear| fused '
+if [ $list = 1 ] || [ -x "$BUILD/bench/nccl_bench" ]; then
+    step nccl-device 40 "$solccl" run -n "$gpus" "$BUILD/bench/nccl_bench"
+    show nccl-device '^{'
+fi
 
 if [ $list = 1 ] || [ -n "$NCCL_TESTS" ]; then
     step nccl-tests 215 env BUDGET=200 NCCL_TESTS="$NCCL_TESTS" bench/dropin/nccl_tests.sh "$BUILD" "$OUT/nccl-tests.jsonl"
