@@ -12,7 +12,7 @@ logs=build/logs
 mkdir -p "$logs"
 jobs=$(nproc 2>/dev/null || echo 2)
 total_passed=0 total_failed=0 total_skipped=0
-mutants=${SOLCCL_MUTANTS:-third}
+mutants=${SOLCCL_MUTANTS:-sixth}
 selected=("$@")
 started=$SECONDS
 
@@ -107,14 +107,14 @@ emulator() { # emulator BUILD: the kernels of GPU ranks, without a GPU
         "$1/tests/emu_quantized" --quick && tests/emu/conformance.sh "$1" quick
 }
 
-# share FILE: the names of a third of its mutants, for time; which third, the commit decides, so that
+# share FILE: the names of a sixth of its mutants, for time; which, the commit decides, so that
 # a commit is always tested alike. SOLCCL_MUTANTS=all: every one (`make mutants`).
 share() {
     local commit part
     commit=$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
-    part=$((0x$commit % 3))
+    part=$((0x$commit % 6))
     awk -v part=$part -v all="$mutants" -F ' [|] ' '
-        !/^(#|$)/ && (all == "all" || n++ % 3 == part) { print $1 }' "$1"
+        !/^(#|$)/ && (all == "all" || n++ % 6 == part) { print $1 }' "$1"
 }
 export jobs mutants
 export -f build unit emulator share

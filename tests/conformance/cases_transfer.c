@@ -129,7 +129,7 @@ static uint64_t follow(arena_t *a, const plan_t *p, int me, int region, each_fn 
     uint64_t grown = 0;
     for (size_t i = 0; i < p->n; i++) {
         const sol_write_t *w = &p->writes[i];
-        const sol_pages_t *s = &p->pages[i];
+        const sol_pages_t *s = &p->pages[p->paged ? i : 0]; /* (fewer of these than writes) */
         size_t bytes = p->paged ? s->page_bytes : w->bytes;
         if ((p->paged ? s->peer : w->peer) != me)
             continue;

@@ -168,8 +168,15 @@ SOL_GPU_FN bool sol_linear_finish(const struct sol_linear_kernel_args &args,
     return true;
 }
 
+/* Two CTAs on an SM hide more of the weights' latency; for sm_80 the compiler would spill. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define SOL_LINEAR_CTAS 1
+#else
+#define SOL_LINEAR_CTAS 2
+#endif
+
 template <int W, int T>
-__global__ void __launch_bounds__(SOL_LINEAR_THREADS, 2)
+__global__ void __launch_bounds__(SOL_LINEAR_THREADS, SOL_LINEAR_CTAS)
     sol_linear_kernel(const __grid_constant__ struct sol_linear_kernel_args args,
                       const __grid_constant__ struct sol_link comm,
                       const __grid_constant__ struct sol_tail tail)
