@@ -84,6 +84,15 @@ static sol_comm_t reuse_handle(void)
     return comm;
 }
 
+/* All of it but its place in the list of all handles, which others may be walking. */
+static void clear_handle(sol_comm_t comm)
+{
+    char *link = (char *)&comm->next_ever, *end = (char *)(comm + 1);
+    char *after = link + sizeof(comm->next_ever);
+    memset(comm, 0, (size_t)(link - (char *)comm));
+    memset(after, 0, (size_t)(end - after));
+}
+
 static sol_comm_t get_handle(void)
 {
     pthread_once(&spare_once, spare_watch_fork);
@@ -93,9 +102,7 @@ static sol_comm_t get_handle(void)
     }
     sol_comm_t comm = reuse_handle();
     if (comm != NULL) {
-        sol_comm_t next = comm->next_ever;
-        memset(comm, 0, sizeof(*comm));
-        comm->next_ever = next;
+        clear_handle(comm);
     } else {
         comm = sol_aligned_calloc(SOL_CACHE_LINE, sol_round_up(sizeof(*comm), SOL_CACHE_LINE));
         if (comm == NULL) {
