@@ -125,7 +125,7 @@ run() { # run NAME SECONDS COMMAND
     report "$1"
 }
 
-together() { # together NAME SECONDS COMMAND [NAME SECONDS COMMAND]...: steps that mostly wait
+together() { # together NAME SECONDS COMMAND [NAME SECONDS COMMAND]...: steps that mostly wait, or have one thread
     local names=() name
     while [ $# -ge 3 ]; do
         if selected "$1"; then
@@ -149,18 +149,16 @@ for v in $(compgen -e SOLCCL_); do unset "$v"; done
 run dependencies 900 'scripts/install-deps.sh test'
 run build-gcc 600 'build gcc'
 run build-clang 600 'build clang'
+run build-asan 600 'build asan'
+run build-tsan 600 'build tsan'
 run lint-format 120 'scripts/lint.sh format'
-run unit 600 'unit build/gcc'
+together unit 600 'unit build/gcc' unit-clang 600 'unit build/clang' unit-asan 600 'unit build/asan' \
+    unit-tsan 600 'unit build/tsan unit_reduce' # (reduce has one thread)
 run conformance 600 'build/gcc/tests/conformance'
 run matrix 120 'build/gcc/tests/matrix --quick'
 run soak 120 'build/gcc/tests/soak --kills 60 && build/gcc/tests/soak --minutes 0.1'
-run unit-clang 600 'unit build/clang'
 run conformance-clang 300 'build/clang/tests/conformance --quick'
-run build-asan 600 'build asan'
-run unit-asan 600 'unit build/asan'
 run conformance-asan 400 'build/asan/tests/conformance --quick'
-run build-tsan 600 'build tsan'
-run unit-tsan 600 'unit build/tsan unit_reduce' # (it has one thread)
 run conformance-tsan 400 'build/tsan/tests/conformance --quick --threads'
 together faults 400 'build/gcc/tests/faults' faults-asan 400 'build/asan/tests/faults' \
     faults-tsan 100 'build/tsan/tests/faults threads'
@@ -178,15 +176,14 @@ run kernels 700 'tests/kernels/gate.py'
 run mutants 1500 'tests/emu/mutants/run.sh build/gcc $(share tests/emu/mutants/mutants.txt)'
 run device 300 'tests/emu/device.sh build/gcc'
 run device-mutants 1500 'tests/emu/mutants/device.sh build/gcc $(share tests/emu/mutants/device.txt)'
-run fuzz 200 'tests/fuzz/run.sh 5'
+run fuzz 200 'tests/fuzz/run.sh 3'
 run proofs 300 'proofs/run.sh --quick'
 run layering 30 'tests/lint/layering.sh'
 run house 30 'tests/lint/house.sh'
-run install 300 'tests/abi/install.sh build/gcc'
-run tool 300 'tests/tool.sh build/gcc'
+together install 300 'tests/abi/install.sh build/gcc' tool 300 'tests/tool.sh build/gcc' \
+    report 200 'tests/report_screenshot.sh build/gcc'
 run tool-torch 60 'tests/perf_torch_test.py'
 run tool-use 300 'tests/tool_test.sh build/gcc'
-run report 200 'tests/report_screenshot.sh build/gcc'
 
 if [ $((total_passed + total_failed)) -eq 0 ]; then
     echo "run-tests: no step ran" >&2
