@@ -83,7 +83,7 @@ static void join(uint64_t *best, const uint64_t *list, size_t k)
     size_t a = 0, b = 0;
     for (size_t i = 0; i < k; i++)
         both[i] = best[a] >= list[b] ? best[a++] : list[b++];
-    memcpy(best, both, k * sizeof *best);
+    memcpy(best, both, k * sizeof *best); /* cppcheck-suppress uninitvar; k may be 0 */
 }
 
 void sol_vocab_merge(const sol_vocab_args_t *args, size_t token, const uint64_t *messages,

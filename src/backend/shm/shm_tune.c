@@ -272,7 +272,7 @@ sol_shm_tuned_t sol_shm_tune_begin(sol_shm_t *s, const sol_call_t *call, size_t 
 /* The middle one, of two the lesser. */
 static uint32_t median(const sol_shm_samples_t *samples)
 {
-    uint32_t sorted[SOL_SHM_SAMPLES];
+    uint32_t sorted[SOL_SHM_SAMPLES] = {0};
     for (unsigned i = 0; i < samples->count; i++) {
         unsigned k = i;
         for (; k > 0 && sorted[k - 1] > samples->ns[i]; k--) {
