@@ -121,7 +121,7 @@ static sol_status_t dev_run(sol_job_t *job)
     sol_comm_t comm = job->comm;
     struct sol_dev_layout layout = sol_dev_layout_of(&make->config, comm->nranks);
     struct sol_bound bound;
-    sol_window_t window;
+    sol_window_t window = {0};
     void *memory = NULL;
     sol_status_t status = sol_comm_usable(comm, "sol_dev_comm_create");
     if (status == SOL_OK) {

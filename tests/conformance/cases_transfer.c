@@ -318,15 +318,50 @@ static void case_transfer_heap(conf_t *conf)
     rounds(conf, false);
 }
 
+/* One write of `bytes` to the next rank's memory at `at`, and what the previous one's brought. */
+static bool large_write(conf_t *conf, sol_transfer_t transfer, const void *source, size_t bytes,
+                        unsigned at, const void *memory)
+{
+    const int to = (conf->rank + 1) % conf->nranks,
+              from = (conf->rank + conf->nranks - 1) % conf->nranks;
+    const sol_write_t w = {source, bytes, at, to, 0};
+    size_t wrong = 0;
+    TEAM_OK(conf->team, conf->rank,
+            sol_transfer_write(&w, 1, 0, SOL_COUNT_WRITES, transfer, conf->stream), conf->comm);
+    if (!TEAM_OK(conf->team, conf->rank,
+                 sol_transfer_await(transfer, 0, from, at + 1, conf->stream), conf->comm) ||
+        !conf->device->sync(conf->stream))
+        return false;
+    unsigned char *host = malloc(bytes);
+    if (host == NULL)
+        return TEAM_CHECK(conf->team, conf->rank, !"memory");
+    conf->device->download(host, (const char *)memory + at, bytes);
+    for (size_t b = 0; b < bytes; b++)
+        wrong += host[b] != (unsigned char)team_mix(b + (uint64_t)from);
+    free(host);
+    TEAM_CHECK(conf->team, conf->rank, wrong == 0);
+    return conf_barrier(conf) && conf->device->sync(conf->stream);
+}
+
+static void upload_large(conf_t *conf, void *source, size_t bytes)
+{
+    unsigned char *host = malloc(bytes);
+    if (host == NULL) {
+        TEAM_CHECK(conf->team, conf->rank, !"memory");
+        return;
+    }
+    for (size_t i = 0; i < bytes; i++)
+        host[i] = (unsigned char)team_mix(i + (uint64_t)conf->rank);
+    conf->device->upload(source, host, bytes);
+    free(host);
+}
+
 /* Large writes, of which one goes through several CTAs, or past the cache. */
 static void case_transfer_large(conf_t *conf)
 {
     const size_t bytes = ((size_t)5 << 20) + 3;
-    void *memory = NULL;
+    void *memory = NULL, *source = conf->device->alloc(bytes);
     sol_transfer_t transfer;
-    unsigned char *host = malloc(bytes), *source = conf->device->alloc(bytes);
-    const int to = (conf->rank + 1) % conf->nranks,
-              from = (conf->rank + conf->nranks - 1) % conf->nranks;
     if (!TEAM_OK(conf->team, conf->rank, sol_mem_alloc(conf->comm, bytes + 4, &memory), conf->comm))
         return;
     sol_region_t region = {memory, bytes + 4};
@@ -335,25 +370,10 @@ static void case_transfer_large(conf_t *conf)
     if (!TEAM_OK(conf->team, conf->rank, sol_transfer_create(conf->comm, &config, &transfer),
                  conf->comm))
         return;
-    for (size_t i = 0; i < bytes; i++)
-        host[i] = (unsigned char)team_mix(i + (uint64_t)conf->rank);
-    conf->device->upload(source, host, bytes);
-    for (unsigned i = 0; i < 4; i++) {
-        sol_write_t w = {source, bytes - i, i, to, 0};
-        TEAM_OK(conf->team, conf->rank,
-                sol_transfer_write(&w, 1, 0, SOL_COUNT_WRITES, transfer, conf->stream), conf->comm);
-        if (!TEAM_OK(conf->team, conf->rank,
-                     sol_transfer_await(transfer, 0, from, i + 1, conf->stream), conf->comm) ||
-            !conf->device->sync(conf->stream))
+    upload_large(conf, source, bytes);
+    for (unsigned i = 0; i < 4; i++)
+        if (!large_write(conf, transfer, source, bytes - i, i, memory))
             return;
-        conf->device->download(host, (char *)memory + i, bytes - i);
-        size_t wrong = 0;
-        for (size_t b = 0; b < bytes - i; b++)
-            wrong += host[b] != (unsigned char)team_mix(b + (uint64_t)from);
-        TEAM_CHECK(conf->team, conf->rank, wrong == 0);
-        if (!conf_barrier(conf) || !conf->device->sync(conf->stream))
-            return;
-    }
     TEAM_STATUS(conf->team, conf->rank, sol_comm_sleep(conf->comm, SOL_SLEEP_KEEP), SOL_ERR_STATE,
                 conf->comm); /* while it is open */
     TEAM_OK(conf->team, conf->rank, sol_transfer_destroy(transfer), conf->comm);
@@ -361,7 +381,6 @@ static void case_transfer_large(conf_t *conf)
         TEAM_OK(conf->team, conf->rank, sol_comm_wake(conf->comm), conf->comm);
     TEAM_OK(conf->team, conf->rank, sol_mem_free(conf->comm, memory), conf->comm);
     conf->device->free(source);
-    free(host);
 }
 
 /* --------------------------------------------------------------------------- refusals */
