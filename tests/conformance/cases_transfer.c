@@ -333,8 +333,10 @@ static bool large_write(conf_t *conf, sol_transfer_t transfer, const void *sourc
         !conf->device->sync(conf->stream))
         return false;
     unsigned char *host = malloc(bytes);
-    if (host == NULL)
-        return TEAM_CHECK(conf->team, conf->rank, !"memory");
+    if (host == NULL) {
+        team_fail(conf->team, conf->rank, "no memory");
+        return false;
+    }
     conf->device->download(host, (const char *)memory + at, bytes);
     for (size_t b = 0; b < bytes; b++)
         wrong += host[b] != (unsigned char)team_mix(b + (uint64_t)from);
@@ -347,7 +349,7 @@ static void upload_large(conf_t *conf, void *source, size_t bytes)
 {
     unsigned char *host = malloc(bytes);
     if (host == NULL) {
-        TEAM_CHECK(conf->team, conf->rank, !"memory");
+        team_fail(conf->team, conf->rank, "no memory");
         return;
     }
     for (size_t i = 0; i < bytes; i++)
