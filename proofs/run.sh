@@ -21,7 +21,7 @@ try() {
     shift 4
     (cd "$dir" && spin "$@" -a "$here/$model" >spin.log 2>&1 &&
         cc -O2 -w -DSAFETY -DCOLLAPSE -DMEMLIM=6000 -o pan pan.c >cc.log 2>&1 &&
-        nice timeout "${SOLCCL_PROOF_SECONDS:-300}" ./pan -m2000000 >pan.log 2>&1)
+        timeout "${SOLCCL_PROOF_SECONDS:-300}" ./pan -m2000000 >pan.log 2>&1)
     errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' "$dir/pan.log" 2>/dev/null)
     states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' "$dir/pan.log" 2>/dev/null)
     grep -q 'Search not completed\|max search depth too small\|reached -DMEMLIM' "$dir/pan.log" \

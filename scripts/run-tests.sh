@@ -177,7 +177,7 @@ run mutants 1500 'tests/emu/mutants/run.sh build/gcc $(share tests/emu/mutants/m
 run device 300 'tests/emu/device.sh build/gcc'
 run device-mutants 1500 'tests/emu/mutants/device.sh build/gcc $(share tests/emu/mutants/device.txt)'
 run fuzz 200 'tests/fuzz/run.sh 3'
-run proofs 300 'proofs/run.sh --quick'
+run proofs 500 'proofs/run.sh --quick'
 run layering 30 'tests/lint/layering.sh'
 run house 30 'tests/lint/house.sh'
 together install 300 'tests/abi/install.sh build/gcc' tool 300 'tests/tool.sh build/gcc' \

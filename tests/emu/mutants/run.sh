@@ -42,7 +42,7 @@ mutant() {
         -x c++ -c "tests/emu/mutants/$kernels" -o "$dir/kernels.o" &&
         $CXX "$dir/kernels.o" $driver -o "$dir/emu_kernels" || return 3
     # shellcheck disable=SC2086
-    timeout 100 "$dir/emu_kernels" $op --few --jobs 1 --ranks $ranks --seeds "$4"
+    timeout 240 "$dir/emu_kernels" $op --few --jobs 1 --ranks $ranks --seeds "$4"
 }
 
 try() { # try NAME FILE SUBSTITUTION
