@@ -3,6 +3,7 @@
  * launch.cu: from an operation to a kernel, its arguments and its grid. Runs on
  * every call: no allocation, no device query, no loop over more than the ranks.
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/exchange.cuh"
 #include "device/kernels/kernels.cuh"
 #include "device/kernels/lane_reduce.cuh"
@@ -291,38 +292,22 @@ size_t sol_gpu_segment_bytes(const struct sol_gpu_comm *comm, const struct sol_g
 
 static struct sol_tail tail_of(const struct sol_gpu_op *op, uint64_t bytes)
 {
-    struct sol_tail tail;
-    tail.story.sequence = op->sequence;
-    tail.story.bytes = bytes;
-    tail.story.func = (uint32_t)op->func;
+    struct sol_tail tail = sol_tail_for(op->sequence, bytes, (uint32_t)op->func);
     tail.scalar_pointer = op->premul && op->scalar_on_device ? op->scalar_pointer : NULL;
-    tail.scalar = 0;
     if (op->premul && !op->scalar_on_device)
         memcpy(&tail.scalar, op->scalar, sol_dtype_size(op->dtype));
     return tail;
 }
 
-/* With the kernel's type, not as a pointer to nothing: the emulator needs to know the arguments.
- * `bytes`: of the operation, for the error text. */
+/* `bytes`: of the operation, for the error text. */
 template <class A>
 static cudaError_t enqueue(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
                            const void *function, const A *args, uint64_t bytes, int ctas,
                            int threads, cudaStream_t stream)
 {
     typedef void (*kernel)(A, struct sol_link, struct sol_tail);
-    cudaLaunchAttribute attribute;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)ctas);
-    config.blockDim = dim3((unsigned)threads);
-    config.stream = stream;
-    if (op->flags & SOL_GPU_PDL) {
-        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute.val.programmaticStreamSerializationAllowed = 1;
-        config.attrs = &attribute;
-        config.numAttrs = 1;
-    }
-    return cudaLaunchKernelEx(&config, (kernel)function, *args, sol_link_of(comm),
-                              tail_of(op, bytes));
+    const struct sol_grid grid = {(unsigned)ctas, (unsigned)threads, 1, op->flags, stream};
+    return sol_enqueue((kernel)function, grid, *args, sol_link_of(comm), tail_of(op, bytes));
 }
 
 /* Who sends data to whom: of this rank, by peer. */
@@ -624,20 +609,6 @@ cudaError_t sol_gpu_exchange(const struct sol_gpu_comm *comm, const struct sol_g
 /* ------------------------------------------------------------------------------------------
  * loading */
 
-/*
- * The same division of an SM's memory for all kernels: an SM must run empty before it is divided in
- * another way, so kernels of two ranks that share a GPU and wait for each other would otherwise
- * wait for ever where they meet on an SM.
- */
-static cudaError_t load(const void *function)
-{
-    struct cudaFuncAttributes attributes;
-    cudaError_t e = cudaFuncGetAttributes(&attributes, function);
-    if (e == cudaSuccess)
-        e = cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 14);
-    return e;
-}
-
 static cudaError_t load_pairs(void)
 {
     const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
@@ -652,7 +623,7 @@ static cudaError_t load_pairs(void)
             key.spread = (bits & 1) != 0;
             key.loop = (bits & 2) != 0;
             key.reduces = (bits & 4) != 0;
-            e = load(sol_pair_for(&key).function);
+            e = sol_load(sol_pair_for(&key).function);
         }
     return e;
 }
@@ -665,8 +636,8 @@ cudaError_t sol_gpu_preload_multicast(void)
         struct sol_kernel_key key = {};
         key.dtype = dtypes[i % 3];
         key.nranks = i < 3 ? 4 : 8;
-        e = load(sol_multicast_push_for(&key).function);
-        e = e != cudaSuccess ? e : load(sol_multicast_reduce_for(&key).function);
+        e = sol_load(sol_multicast_push_for(&key).function);
+        e = e != cudaSuccess ? e : sol_load(sol_multicast_reduce_for(&key).function);
     }
     return e;
 }
@@ -689,7 +660,7 @@ cudaError_t sol_gpu_preload(void)
                                              sol_lane_reduce_for(&key), sol_push_for(&key),
                                              sol_exchange_for(&key)};
                     for (int i = 0; i < 5 && e == cudaSuccess; i++)
-                        e = load(k[i].function);
+                        e = sol_load(k[i].function);
                 }
     return e;
 }

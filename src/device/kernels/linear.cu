@@ -3,6 +3,7 @@
  * linear.cu: from a call of sol_linear_all_reduce to the kernel of linear.cuh, its
  * arguments and its grid.
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/linear.cuh"
 #include "device/kernels/linear_launch.h"
 
@@ -56,25 +57,14 @@ static cudaError_t linear_enqueue(const struct sol_gpu_comm *comm, linear_kernel
                                   const struct sol_linear_kernel_args *args, int ctas,
                                   unsigned flags, uint64_t sequence, cudaStream_t stream)
 {
-    cudaLaunchAttribute attributes[1];
-    cudaLaunchConfig_t config = {};
-    struct sol_tail tail;
     const uint32_t warps = SOL_LINEAR_THREADS / 32, wanted = (args->tiles + warps - 1) / warps;
-    const int max_ctas = comm->max_ctas < SOL_GPU_MAX_CTAS ? comm->max_ctas : SOL_GPU_MAX_CTAS;
-    memset(&tail, 0, sizeof tail);
-    tail.story.sequence = sequence;
-    tail.story.bytes = (uint64_t)args->tokens * args->outputs * 2;
-    tail.story.func = SOL_FUNC_ALL_REDUCE;
-    ctas = ctas > 0 && ctas < max_ctas ? ctas : max_ctas;
-    config.gridDim = dim3((unsigned)ctas < wanted ? (unsigned)ctas : wanted);
-    config.blockDim = dim3(SOL_LINEAR_THREADS);
-    config.stream = stream;
-    config.attrs = attributes;
-    if (flags & SOL_GPU_PDL) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    return cudaLaunchKernelEx(&config, kernel, *args, sol_link_of(comm), tail);
+    const int most = sol_most_ctas(comm);
+    const unsigned wished = (unsigned)(ctas > 0 && ctas < most ? ctas : most);
+    const uint64_t bytes = (uint64_t)args->tokens * args->outputs * 2;
+    const struct sol_grid grid = {wished < wanted ? wished : wanted, SOL_LINEAR_THREADS, 1, flags,
+                                  stream};
+    return sol_enqueue(kernel, grid, *args, sol_link_of(comm),
+                       sol_tail_for(sequence, bytes, SOL_FUNC_ALL_REDUCE));
 }
 
 cudaError_t sol_gpu_linear_launch(const struct sol_gpu_comm *comm, const sol_linear_args_t *args,
@@ -82,6 +72,8 @@ cudaError_t sol_gpu_linear_launch(const struct sol_gpu_comm *comm, const sol_lin
 {
     const uint64_t fit =
         comm->layout.slot_bytes / (args->tokens * 16) * SOL_LINEAR_ROWS; /* outputs of a slot */
+    if (fit == 0)
+        return cudaErrorInvalidValue;
     for (uint64_t first = 0; first < args->outputs; first += fit) {
         const uint64_t left = args->outputs - first;
         const struct sol_linear_kernel_args a =
@@ -98,12 +90,7 @@ cudaError_t sol_gpu_linear_preload(void)
 {
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT8_E4M3, SOL_FLOAT8_E5M2};
     for (int i = 0; i < 6; i++) {
-        struct cudaFuncAttributes attributes;
-        linear_kernel kernel = linear_for(dtypes[i / 2], i % 2);
-        cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-        if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
-            e = cudaFuncSetAttribute((const void *)kernel,
-                                     cudaFuncAttributePreferredSharedMemoryCarveout, 14);
+        cudaError_t e = sol_load((const void *)linear_for(dtypes[i / 2], i % 2));
         if (e != cudaSuccess)
             return e;
     }

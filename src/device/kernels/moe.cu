@@ -6,6 +6,7 @@
  *     words   parity 0: source 0: tokens | a bit for each token | rows for each expert; source 1
  * ... parity 1 own     clocks | ranks of each token | what came | plan of the way back
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/moe.cuh"
 #include "device/kernels/moe_launch.h"
 #include "proto/dev_layout.h"
@@ -169,9 +170,8 @@ template <class C>
 static cudaError_t enqueue(void (*kernel)(struct sol_moe_kernel, C), const struct sol_moe_kernel &m,
                            const C &call, unsigned ctas, unsigned flags, cudaStream_t stream)
 {
-    if (flags & SOL_GPU_PDL)
-        return sol_dev_launch_early(kernel, ctas, SOL_MOE_THREADS, stream, m, call);
-    return sol_dev_launch(kernel, ctas, SOL_MOE_THREADS, stream, m, call);
+    const struct sol_grid grid = {ctas, SOL_MOE_THREADS, 1, flags, stream};
+    return sol_enqueue(kernel, grid, m, call);
 }
 
 static bool sixteen(const void *p, size_t bytes)
@@ -247,13 +247,12 @@ cudaError_t sol_gpu_moe_preload(void)
 {
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
     cudaError_t e = cudaSuccess;
-    for (int i = 0; i < 24 && e == cudaSuccess; i++) {
-        struct cudaFuncAttributes attributes;
-        const sol_dtype_t dtype = dtypes[i % 3];
-        e = cudaFuncGetAttributes(&attributes,
-                                  (const void *)combine_for(dtype, i & 8 ? 8 : 2, i & 4));
-        if (e == cudaSuccess)
-            e = cudaFuncGetAttributes(&attributes, (const void *)dispatch_for(dtype, i & 8, i & 4));
-    }
+    for (int d = 0; d < 3; d++)
+        for (int bits = 0; bits < 4 && e == cudaSuccess; bits++) {
+            const bool exact = bits & 1, more = bits & 2;
+            e = sol_load((const void *)combine_for(dtypes[d], more ? SOL_GPU_MAX_RANKS : 2, exact));
+            if (e == cudaSuccess)
+                e = sol_load((const void *)dispatch_for(dtypes[d], more, exact));
+        }
     return e;
 }

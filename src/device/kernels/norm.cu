@@ -3,6 +3,7 @@
  * norm.cu: from a call of solccl/fused.h to a kernel of norm.cuh, its arguments
  * and its grid.
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/norm.cuh"
 #include "device/kernels/norm_launch.h"
 
@@ -101,7 +102,7 @@ void sol_gpu_norm_plan(const struct sol_gpu_comm *comm, const sol_norm_args_t *a
     }
     if (shape->vectors == 0)
         shape->spread = 1;
-    const int max_ctas = comm->max_ctas < SOL_GPU_MAX_CTAS ? comm->max_ctas : SOL_GPU_MAX_CTAS;
+    const int max_ctas = sol_most_ctas(comm);
     const int room = max_ctas > shape->spread ? max_ctas / shape->spread : 1; /* rows at once */
     int rows = (uint64_t)room < args->tokens ? room : (int)args->tokens;
     if (shape->ctas > 0 && shape->ctas / shape->spread < rows)
@@ -174,28 +175,11 @@ static cudaError_t enqueue(const struct sol_gpu_comm *comm, norm_kernel kernel,
                            const struct sol_gpu_norm_shape *shape, unsigned flags,
                            uint64_t sequence, cudaStream_t stream)
 {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = {};
-    struct sol_tail tail;
-    memset(&tail, 0, sizeof tail);
-    tail.story.sequence = sequence;
-    tail.story.bytes = (uint64_t)args->tokens * args->row;
-    tail.story.func = SOL_FUNC_ALL_REDUCE;
-    config.gridDim = dim3((unsigned)shape->ctas);
-    config.blockDim = dim3((unsigned)shape->threads);
-    config.stream = stream;
-    config.attrs = attributes;
-    if (flags & SOL_GPU_PDL) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (shape->spread > 1) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes[config.numAttrs].val.clusterDim.x = (unsigned)shape->spread;
-        attributes[config.numAttrs].val.clusterDim.y = 1;
-        attributes[config.numAttrs++].val.clusterDim.z = 1;
-    }
-    return cudaLaunchKernelEx(&config, kernel, *args, sol_link_of(comm), tail);
+    const uint64_t bytes = (uint64_t)args->tokens * args->row;
+    const struct sol_grid grid = {(unsigned)shape->ctas, (unsigned)shape->threads,
+                                  (unsigned)shape->spread, flags, stream};
+    return sol_enqueue(kernel, grid, *args, sol_link_of(comm),
+                       sol_tail_for(sequence, bytes, SOL_FUNC_ALL_REDUCE));
 }
 
 cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_args_t *args,
@@ -230,13 +214,8 @@ cudaError_t sol_gpu_norm_preload(void)
     for (int d = 0; d < 3; d++)
         for (int v = 0; v < 3; v++)
             for (int bits = 0; bits < 4; bits++) {
-                struct cudaFuncAttributes attributes;
-                norm_kernel kernel =
-                    kernel_for(dtypes[d], bits & 1 ? 2 : SOL_GPU_MAX_RANKS, vectors[v], bits & 2);
-                cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-                if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
-                    e = cudaFuncSetAttribute((const void *)kernel,
-                                             cudaFuncAttributePreferredSharedMemoryCarveout, 14);
+                cudaError_t e = sol_load((const void *)kernel_for(
+                    dtypes[d], bits & 1 ? 2 : SOL_GPU_MAX_RANKS, vectors[v], bits & 2));
                 if (e != cudaSuccess)
                     return e;
             }

@@ -3,6 +3,7 @@
  * norm_two.cu: from a call of sol_all_reduce_norm in two hops to the kernel of
  * norm_two.cuh, its arguments and its grid.
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/norm_launch.h"
 #include "device/kernels/norm_two.cuh"
 
@@ -95,24 +96,13 @@ static cudaError_t enqueue(const struct sol_gpu_comm *comm, norm_two_kernel kern
                            const struct sol_norm_two_args *args, int ctas, unsigned flags,
                            uint64_t sequence, cudaStream_t stream)
 {
-    cudaLaunchAttribute attributes[1];
-    cudaLaunchConfig_t config = {};
-    struct sol_tail tail;
-    const int max_ctas = comm->max_ctas < SOL_GPU_MAX_CTAS ? comm->max_ctas : SOL_GPU_MAX_CTAS;
-    memset(&tail, 0, sizeof tail);
-    tail.story.sequence = sequence;
-    tail.story.bytes = (uint64_t)args->most * (uint64_t)comm->nranks * args->own.row;
-    tail.story.func = SOL_FUNC_ALL_REDUCE;
-    ctas = ctas > 0 && ctas < max_ctas ? ctas : max_ctas;
-    config.gridDim = dim3((unsigned)ctas < args->most ? (unsigned)ctas : args->most);
-    config.blockDim = dim3(SOL_NORM_LONG_THREADS);
-    config.stream = stream;
-    config.attrs = attributes;
-    if (flags & SOL_GPU_PDL) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    return cudaLaunchKernelEx(&config, kernel, *args, sol_link_of(comm), tail);
+    const int most = sol_most_ctas(comm);
+    const unsigned wished = (unsigned)(ctas > 0 && ctas < most ? ctas : most);
+    const uint64_t bytes = (uint64_t)args->most * (uint64_t)comm->nranks * args->own.row;
+    const struct sol_grid grid = {wished < args->most ? wished : args->most, SOL_NORM_LONG_THREADS,
+                                  1, flags, stream};
+    return sol_enqueue(kernel, grid, *args, sol_link_of(comm),
+                       sol_tail_for(sequence, bytes, SOL_FUNC_ALL_REDUCE));
 }
 
 uint64_t sol_gpu_norm_two_rows(const struct sol_gpu_comm *comm, const sol_norm_args_t *args)
@@ -148,12 +138,7 @@ cudaError_t sol_gpu_norm_two_preload(void)
 {
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
     for (int i = 0; i < 3; i++) {
-        struct cudaFuncAttributes attributes;
-        norm_two_kernel kernel = kernel_for(dtypes[i]);
-        cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-        if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
-            e = cudaFuncSetAttribute((const void *)kernel,
-                                     cudaFuncAttributePreferredSharedMemoryCarveout, 14);
+        cudaError_t e = sol_load((const void *)kernel_for(dtypes[i]));
         if (e != cudaSuccess)
             return e;
     }

@@ -3,6 +3,7 @@
  * quantized.cu: from a call of solccl/quantized.h to kernels of quantized.cuh, their
  * arguments and their grid.
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/quantized.cuh"
 
 #include <string.h>
@@ -32,28 +33,14 @@ static cudaError_t enqueue(const struct sol_gpu_comm *comm, const struct sol_gpu
                            const struct sol_quantized_args *args, unsigned flags, uint64_t sequence,
                            cudaStream_t stream)
 {
-    cudaLaunchAttribute attribute;
-    cudaLaunchConfig_t config = {};
-    struct sol_tail tail;
-    const unsigned warps = SOL_QUANTIZED_THREADS / 32;
-    unsigned most = op->ctas > 0 ? (unsigned)op->ctas : SOL_GPU_MAX_CTAS;
-    unsigned ctas = (args->blocks + warps - 1) / warps;
-    if (comm->max_ctas > 0 && (unsigned)comm->max_ctas < most)
-        most = (unsigned)comm->max_ctas;
-    most = most < SOL_GPU_MAX_CTAS ? most : SOL_GPU_MAX_CTAS;
-    memset(&tail, 0, sizeof tail);
-    tail.story.sequence = sequence;
-    tail.story.bytes = args->count * sol_dtype_size(op->dtype);
-    tail.story.func = SOL_FUNC_ALL_REDUCE;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(ctas < most ? ctas : most);
-    config.blockDim = dim3(SOL_QUANTIZED_THREADS);
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = flags & SOL_GPU_PDL ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel_for(op->dtype, comm->nranks, op->steps), *args,
-                              sol_link_of(comm), tail);
+    const unsigned warps = SOL_QUANTIZED_THREADS / 32, wanted = (args->blocks + warps - 1) / warps;
+    const int most = sol_most_ctas(comm);
+    const unsigned wished = (unsigned)(op->ctas > 0 && op->ctas < most ? op->ctas : most);
+    const uint64_t bytes = args->count * sol_dtype_size(op->dtype);
+    const struct sol_grid grid = {wished < wanted ? wished : wanted, SOL_QUANTIZED_THREADS, 1,
+                                  flags, stream};
+    return sol_enqueue(kernel_for(op->dtype, comm->nranks, op->steps), grid, *args,
+                       sol_link_of(comm), sol_tail_for(sequence, bytes, SOL_FUNC_ALL_REDUCE));
 }
 
 cudaError_t sol_gpu_quantized_launch(const struct sol_gpu_comm *comm,
@@ -64,6 +51,8 @@ cudaError_t sol_gpu_quantized_launch(const struct sol_gpu_comm *comm,
     const uint64_t slot = comm->layout.slot_bytes / (op->steps == 2 ? 2 : 1);
     const uint64_t shares = op->steps == 2 ? n : 1; /* of a launch */
     const uint64_t most = slot / SOL_QUANTIZED_WIRE * shares * SOL_QUANTIZED_BLOCK;
+    if (most == 0)
+        return cudaErrorInvalidValue;
     for (uint64_t first = 0; first < op->count; first += most) {
         struct sol_quantized_args args;
         args.send = (const char *)op->send + first * size;
@@ -84,13 +73,8 @@ cudaError_t sol_gpu_quantized_preload(void)
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
     for (int d = 0; d < 3; d++)
         for (int form = 0; form < 3; form++) {
-            struct cudaFuncAttributes attributes;
-            const void *kernel = (const void *)kernel_for(
-                dtypes[d], form == 0 ? 2 : SOL_GPU_MAX_RANKS, 1 + form / 2);
-            cudaError_t e = cudaFuncGetAttributes(&attributes, kernel);
-            if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
-                e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                         14);
+            cudaError_t e = sol_load((const void *)kernel_for(
+                dtypes[d], form == 0 ? 2 : SOL_GPU_MAX_RANKS, 1 + form / 2));
             if (e != cudaSuccess)
                 return e;
         }

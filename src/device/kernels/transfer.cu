@@ -3,6 +3,7 @@
  * transfer.cu: calls of solccl/transfer.h put together into batches, each the
  * parameters of one kernel of transfer.cuh.
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/transfer.cuh"
 
 #include <string.h>
@@ -41,16 +42,8 @@ template <class A>
 static cudaError_t enqueue(const struct sol_gpu_transfer *call, void (*kernel)(A), unsigned ctas,
                            unsigned threads, const A &args)
 {
-    cudaLaunchAttribute attribute;
-    cudaLaunchConfig_t config = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(ctas);
-    config.blockDim = dim3(threads);
-    config.stream = call->stream;
-    config.attrs = &attribute;
-    config.numAttrs = call->flags & SOL_GPU_PDL ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, args);
+    const struct sol_grid grid = {ctas, threads, 1, call->flags, call->stream};
+    return sol_enqueue(kernel, grid, args);
 }
 
 /* ----------------------------------------------------------------------------- a batch */
@@ -222,11 +215,7 @@ cudaError_t sol_gpu_transfer_await(const struct sol_gpu_comm *comm,
 cudaError_t sol_gpu_transfer_look(const uint64_t *words, uint64_t *out, int nranks,
                                   cudaStream_t stream)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(1);
-    config.blockDim = dim3(32);
-    config.stream = stream;
-    return cudaLaunchKernelEx(&config, sol_transfer_look_kernel, words, out, nranks);
+    return sol_dev_launch(sol_transfer_look_kernel, 1, 32, stream, words, out, nranks);
 }
 
 cudaError_t sol_gpu_transfer_preload(void)
@@ -235,11 +224,7 @@ cudaError_t sol_gpu_transfer_preload(void)
         (const void *)sol_transfer_kernel, (const void *)sol_transfer_count_kernel,
         (const void *)sol_transfer_await_kernel, (const void *)sol_transfer_look_kernel};
     for (int i = 0; i < 4; i++) {
-        struct cudaFuncAttributes attributes;
-        cudaError_t e = cudaFuncGetAttributes(&attributes, kernels[i]);
-        if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
-            e = cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout,
-                                     14);
+        cudaError_t e = sol_load(kernels[i]);
         if (e != cudaSuccess)
             return e;
     }

@@ -3,6 +3,7 @@
  * vocab.cu: from a call of sol_vocab_topk to the kernel of vocab.cuh, its arguments
  * and its grid.
  */
+#include "device/kernels/enqueue.cuh"
 #include "device/kernels/vocab.cuh"
 #include "device/kernels/vocab_launch.h"
 
@@ -40,7 +41,7 @@ void sol_gpu_vocab_plan(const struct sol_gpu_comm *comm, const sol_vocab_args_t 
                args->tokens * 2 * (uint64_t)shape->spread <= (uint64_t)comm->max_ctas)
             shape->spread *= 2;
     }
-    const int max_ctas = comm->max_ctas < SOL_GPU_MAX_CTAS ? comm->max_ctas : SOL_GPU_MAX_CTAS;
+    const int max_ctas = sol_most_ctas(comm);
     if (shape->spread > max_ctas)
         shape->spread = 1;
     int rows = max_ctas / shape->spread;
@@ -89,28 +90,11 @@ static cudaError_t enqueue(const struct sol_gpu_comm *comm, vocab_kernel kernel,
                            const struct sol_gpu_vocab_shape *shape, unsigned flags,
                            uint64_t sequence, cudaStream_t stream)
 {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = {};
-    struct sol_tail tail;
-    memset(&tail, 0, sizeof tail);
-    tail.story.sequence = sequence;
-    tail.story.bytes = (uint64_t)args->tokens * args->slot_words * 8;
-    tail.story.func = SOL_FUNC_ALL_GATHER;
-    config.gridDim = dim3((unsigned)shape->ctas);
-    config.blockDim = dim3(SOL_VOCAB_THREADS);
-    config.stream = stream;
-    config.attrs = attributes;
-    if (flags & SOL_GPU_PDL) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (shape->spread > 1) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes[config.numAttrs].val.clusterDim.x = (unsigned)shape->spread;
-        attributes[config.numAttrs].val.clusterDim.y = 1;
-        attributes[config.numAttrs++].val.clusterDim.z = 1;
-    }
-    return cudaLaunchKernelEx(&config, kernel, *args, sol_link_of(comm), tail);
+    const uint64_t bytes = (uint64_t)args->tokens * args->slot_words * 8;
+    const struct sol_grid grid = {(unsigned)shape->ctas, SOL_VOCAB_THREADS, (unsigned)shape->spread,
+                                  flags, stream};
+    return sol_enqueue(kernel, grid, *args, sol_link_of(comm),
+                       sol_tail_for(sequence, bytes, SOL_FUNC_ALL_GATHER));
 }
 
 cudaError_t sol_gpu_vocab_launch(const struct sol_gpu_comm *comm, const sol_vocab_args_t *args,
@@ -119,6 +103,8 @@ cudaError_t sol_gpu_vocab_launch(const struct sol_gpu_comm *comm, const sol_voca
 {
     const uint64_t message = (sol_vocab_words(args->k, args->log_sum_exp != NULL) + 1) / 2 * 16;
     const uint64_t fit = comm->layout.slot_bytes / message; /* tokens of a slot */
+    if (fit == 0)
+        return cudaErrorInvalidValue;
     for (uint64_t first = 0; first < args->tokens; first += fit) {
         sol_vocab_args_t some = *args;
         struct sol_gpu_vocab_shape shape = {0, 0, 0};
@@ -139,12 +125,7 @@ cudaError_t sol_gpu_vocab_preload(void)
 {
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
     for (int i = 0; i < 3; i++) {
-        struct cudaFuncAttributes attributes;
-        vocab_kernel kernel = kernel_for(dtypes[i]);
-        cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-        if (e == cudaSuccess) /* the same division of an SM's memory for all: launch.cu */
-            e = cudaFuncSetAttribute((const void *)kernel,
-                                     cudaFuncAttributePreferredSharedMemoryCarveout, 14);
+        cudaError_t e = sol_load((const void *)kernel_for(dtypes[i]));
         if (e != cudaSuccess)
             return e;
     }
