@@ -21,7 +21,8 @@
  *     sol_transfer_await(transfer, 3, 0, seen + n, stream);
  *
  * The rules of solccl.h hold here too: return values, pointers without
- * alignment, streams, bounded waits, errors that name the argument.
+ * alignment, streams, bounded waits, errors that name the argument, thread-safety
+ * (of a transfer: that of its communicator).
  */
 #ifndef SOLCCL_TRANSFER_H
 #define SOLCCL_TRANSFER_H

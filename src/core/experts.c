@@ -10,6 +10,7 @@
 #include "core/experts.h"
 
 #include "coll/fpmode.h"
+#include "core/fused_call.h"
 #include "core/setup.h"
 #include "core/use.h"
 
@@ -20,11 +21,6 @@ static const char *const names[2][4] = {
     {"", "sol_moe_combine_send", "sol_moe_combine_recv", "sol_moe_combine"}};
 
 /* ---------------------------------------------------------------------- creation */
-
-static bool is_float(sol_dtype_t dtype)
-{
-    return dtype == SOL_FLOAT32 || dtype == SOL_FLOAT16 || dtype == SOL_BFLOAT16;
-}
 
 static sol_status_t outside(sol_comm_t comm, const char *what, size_t value, size_t most)
 {
@@ -47,7 +43,7 @@ static sol_status_t check_config(sol_comm_t comm, const sol_moe_config_t *c)
     if (c->experts < 1 || c->experts > SOL_MOE_MAX_EXPERTS) {
         return outside(comm, "experts", (size_t)c->experts, SOL_MOE_MAX_EXPERTS);
     }
-    if (!is_float(c->dtype)) {
+    if (!sol_fused_float(c->dtype)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
                               "sol_moe_create: dtype is %s: expected float32, float16 or bfloat16",
                               sol_dtype_name(c->dtype));
@@ -289,20 +285,13 @@ static sol_status_t refuse_call(sol_moe_t moe, const size_t *size, size_t wanted
                                 const void *stream, const char *who)
 {
     sol_comm_t comm = moe->comm;
-    sol_status_t status = sol_comm_usable(comm, who);
+    sol_status_t status = sol_fused_usable(comm, who, stream);
     if (status != SOL_OK) {
         return status;
-    }
-    if (sol_group_depth > 0) {
-        return sol_comm_error(comm, SOL_ERR_STATE, "%s: not legal inside a group", who);
     }
     if (size == NULL || *size < wanted) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: args %s: initialise it", who,
                               size == NULL ? "is NULL" : "has a size that is too small");
-    }
-    if (stream != NULL && comm->blocking) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              "%s: stream is %p: expected NULL on CPU ranks", who, stream);
     }
     if (tokens > moe->shape.max_tokens) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: tokens is %zu: expected at most %u", who,
@@ -470,36 +459,42 @@ static sol_status_t plain_combine(struct sol_moe *moe, const sol_moe_combine_arg
 
 /* ---------------------------------------------------------------------- the calls */
 
-/* As submit in api.c. */
-static sol_status_t submit(struct sol_moe *moe, sol_call_t *call,
-                           const sol_moe_dispatch_args_t *dispatch,
-                           const sol_moe_combine_args_t *combine, unsigned halves)
+/* A call of a backend with kernels: one of the two. */
+struct own {
+    struct sol_moe *moe;
+    const sol_moe_dispatch_args_t *dispatch;
+    const sol_moe_combine_args_t *combine;
+    unsigned halves;
+};
+
+static sol_status_t run_own(sol_comm_t comm, const sol_call_t *call, const void *args)
 {
-    sol_comm_t comm = moe->comm;
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, names[dispatch == NULL][halves]);
-    }
-    call->func = SOL_FUNC_ALL_TO_ALL_V;
-    call->dtype = moe->shape.dtype;
-    call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
-    sol_flight_begin(comm->flight, call, comm->blocking);
-    /* release: the record is there before the number; pairs with the acquire in dump.c */
-    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
-    sol_status_t status = dispatch != NULL
-                              ? comm->backend->moe_dispatch(comm, call, moe, dispatch, halves)
-                              : comm->backend->moe_combine(comm, call, moe, combine, halves);
-    sol_flight_end(comm->flight, call->sequence, status);
-    sol_use_end();
-    if (status != SOL_OK) {
-        sol_dump_failed(comm);
-    }
-    return status;
+    const struct own *own = args;
+    return own->dispatch != NULL
+               ? comm->backend->moe_dispatch(comm, call, own->moe, own->dispatch, own->halves)
+               : comm->backend->moe_combine(comm, call, own->moe, own->combine, own->halves);
+}
+
+/* `tokens` from `send` to `recv`, as the recorder shows it. */
+static sol_status_t submit(const struct own *own, const void *send, void *recv, size_t tokens,
+                           void *stream)
+{
+    sol_call_t call;
+    memset(&call, 0, sizeof call);
+    call.func = SOL_FUNC_ALL_TO_ALL_V;
+    call.dtype = own->moe->shape.dtype;
+    call.count = tokens * own->moe->shape.hidden;
+    call.send = own->halves & SOL_MOE_SEND ? send : NULL;
+    call.recv = own->halves & SOL_MOE_RECV ? recv : NULL;
+    call.stream = stream;
+    return sol_fused_submit(own->moe->comm, names[own->dispatch == NULL][own->halves], &call,
+                            run_own, own);
 }
 
 static sol_status_t dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args, unsigned halves,
                              void *stream)
 {
-    sol_call_t call;
+    const struct own own = {moe, args, NULL, halves};
     if (!valid(moe)) {
         return refuse_handle(names[0][halves], moe);
     }
@@ -508,13 +503,9 @@ static sol_status_t dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args,
         return status;
     }
     moe->tokens = args->tokens;
-    memset(&call, 0, sizeof call);
-    call.send = halves & SOL_MOE_SEND ? args->x : NULL;
-    call.recv = halves & SOL_MOE_RECV ? args->recv_x : NULL;
-    call.count = args->tokens * moe->shape.hidden;
-    call.stream = stream;
-    status = moe->comm->backend->moe_open != NULL ? submit(moe, &call, args, NULL, halves)
-                                                  : plain_dispatch(moe, args, halves);
+    status = moe->comm->backend->moe_open != NULL
+                 ? submit(&own, args->x, args->recv_x, args->tokens, stream)
+                 : plain_dispatch(moe, args, halves);
     if (status == SOL_OK) {
         moe->phase = halves & SOL_MOE_RECV ? SOL_MOE_DISPATCHED : SOL_MOE_DISPATCHING;
     }
@@ -524,7 +515,7 @@ static sol_status_t dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args,
 static sol_status_t combine(sol_moe_t moe, const sol_moe_combine_args_t *args, unsigned halves,
                             void *stream)
 {
-    sol_call_t call;
+    const struct own own = {moe, NULL, args, halves};
     if (!valid(moe)) {
         return refuse_handle(names[1][halves], moe);
     }
@@ -532,13 +523,9 @@ static sol_status_t combine(sol_moe_t moe, const sol_moe_combine_args_t *args, u
     if (status != SOL_OK) {
         return status;
     }
-    memset(&call, 0, sizeof call);
-    call.send = halves & SOL_MOE_SEND ? args->y : NULL;
-    call.recv = halves & SOL_MOE_RECV ? args->out : NULL;
-    call.count = args->tokens * moe->shape.hidden;
-    call.stream = stream;
-    status = moe->comm->backend->moe_open != NULL ? submit(moe, &call, NULL, args, halves)
-                                                  : plain_combine(moe, args, halves);
+    status = moe->comm->backend->moe_open != NULL
+                 ? submit(&own, args->y, args->out, args->tokens, stream)
+                 : plain_combine(moe, args, halves);
     if (status == SOL_OK) {
         moe->phase = halves & SOL_MOE_RECV ? SOL_MOE_IDLE : SOL_MOE_COMBINING;
     }

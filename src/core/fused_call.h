@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fused_call.h: what the calls of solccl/fused.h have in common: who may call, and
- * the way to a backend that has a kernel for one.
+ * fused_call.h: what the calls beside the collectives (solccl/fused.h, moe.h,
+ * quantized.h, transfer.h) have in common: who may call, and the way to a backend
+ * that has a kernel for one.
  */
 #ifndef SOL_CORE_FUSED_CALL_H
 #define SOL_CORE_FUSED_CALL_H

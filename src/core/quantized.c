@@ -8,30 +8,20 @@
  */
 #include "coll/fpmode.h"
 #include "coll/quantize.h"
-#include "core/flight.h"
-#include "core/setup.h"
-#include "core/use.h"
+#include "core/fused_call.h"
 
 #include <string.h>
 
 #define WHO "sol_all_reduce_quantized"
 #define PIECE ((size_t)1024) /* groups at a time */
 
-static bool is_float(sol_dtype_t dtype)
-{
-    return dtype == SOL_FLOAT32 || dtype == SOL_FLOAT16 || dtype == SOL_BFLOAT16;
-}
-
 static sol_status_t refuse(sol_comm_t comm, const sol_call_t *call, sol_dtype_t wire, int steps)
 {
-    sol_status_t status = sol_comm_usable(comm, WHO);
+    sol_status_t status = sol_fused_usable(comm, WHO, call->stream);
     if (status != SOL_OK) {
         return status;
     }
-    if (sol_group_depth > 0) {
-        return sol_comm_error(comm, SOL_ERR_STATE, WHO ": not legal inside a group");
-    }
-    if (!is_float(call->dtype)) {
+    if (!sol_fused_float(call->dtype)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
                               WHO ": dtype is %s: expected float32, float16 or bfloat16",
                               sol_dtype_name(call->dtype));
@@ -53,10 +43,6 @@ static sol_status_t refuse(sol_comm_t comm, const sol_call_t *call, sol_dtype_t 
     if (call->count > 0 && (call->send == NULL || call->recv == NULL)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": %s is NULL",
                               call->send == NULL ? "sendbuf" : "recvbuf");
-    }
-    if (call->stream != NULL && comm->blocking) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": stream is %p: expected NULL on CPU ranks", call->stream);
     }
     return SOL_OK;
 }
@@ -157,23 +143,15 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_call_t *call, sol_dtype
     return status;
 }
 
-/* As submit in api.c. */
-static sol_status_t submit(sol_comm_t comm, sol_call_t *call, sol_dtype_t wire, int steps)
+struct how {
+    sol_dtype_t wire;
+    int steps;
+};
+
+static sol_status_t run_own(sol_comm_t comm, const sol_call_t *call, const void *args)
 {
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, WHO);
-    }
-    call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
-    sol_flight_begin(comm->flight, call, comm->blocking);
-    /* release: the record is there before the number; pairs with the acquire in dump.c */
-    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
-    sol_status_t status = comm->backend->all_reduce_quantized(comm, call, wire, steps);
-    sol_flight_end(comm->flight, call->sequence, status);
-    sol_use_end();
-    if (status != SOL_OK) {
-        sol_dump_failed(comm);
-    }
-    return status;
+    const struct how *how = args;
+    return comm->backend->all_reduce_quantized(comm, call, how->wire, how->steps);
 }
 
 sol_status_t sol_all_reduce_quantized(const void *sendbuf, void *recvbuf, size_t count,
@@ -193,7 +171,8 @@ sol_status_t sol_all_reduce_quantized(const void *sendbuf, void *recvbuf, size_t
     if (status != SOL_OK) {
         return status;
     }
-    steps = sol_quantized_steps(count, comm->nranks, steps);
-    return comm->backend->all_reduce_quantized == NULL ? run_plain(comm, &call, wire, steps)
-                                                       : submit(comm, &call, wire, steps);
+    const struct how how = {wire, sol_quantized_steps(count, comm->nranks, steps)};
+    return comm->backend->all_reduce_quantized == NULL
+               ? run_plain(comm, &call, wire, how.steps)
+               : sol_fused_submit(comm, WHO, &call, run_own, &how);
 }

@@ -7,6 +7,7 @@
  * Must never: let a write through that does not end within the peer's region.
  */
 #include "core/transfer.h"
+#include "core/fused_call.h"
 #include "core/setup.h"
 #include "core/use.h"
 
@@ -364,22 +365,9 @@ static sol_status_t refuse_counter(sol_transfer_t t, int counter, const char *wh
                                 t->counters - 1, t->counters);
 }
 
-/* What a stream may be here, and that no group is open. */
-static sol_status_t refuse_place(sol_comm_t comm, const void *stream, const char *who)
-{
-    if (sol_group_depth > 0) {
-        return sol_comm_error(comm, SOL_ERR_STATE, "%s: not legal inside a group", who);
-    }
-    if (stream != NULL && comm->blocking) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              "%s: stream is %p: expected NULL on CPU ranks", who, stream);
-    }
-    return SOL_OK;
-}
-
 static sol_status_t refuse_work(sol_transfer_t t, const sol_transfer_work_t *work, const char *who)
 {
-    sol_status_t status = refuse_place(t->comm, work->stream, who);
+    sol_status_t status = sol_fused_usable(t->comm, who, work->stream);
     if (status == SOL_OK && work->counter != SOL_NO_COUNTER) {
         status = refuse_counter(t, work->counter, who);
     }
@@ -402,7 +390,7 @@ static sol_status_t refuse_work(sol_transfer_t t, const sol_transfer_work_t *wor
 
 static sol_status_t perform(sol_transfer_t t, const sol_transfer_work_t *work, const char *who)
 {
-    sol_status_t status = valid(t, who, true);
+    sol_status_t status = valid(t, who, false);
     status = status == SOL_OK ? refuse_work(t, work, who) : status;
     if (status != SOL_OK || work->n == 0) {
         return status;
@@ -573,7 +561,7 @@ sol_status_t sol_transfer_await(sol_transfer_t transfer, int counter, int from, 
     char text[SOL_ERROR_TEXT / 2];
     bool reached = false;
     sol_status_t status = refuse_wait(transfer, counter, from, who);
-    status = status == SOL_OK ? refuse_place(transfer->comm, stream, who) : status;
+    status = status == SOL_OK ? sol_fused_usable(transfer->comm, who, stream) : status;
     if (status != SOL_OK) {
         return status;
     }

@@ -590,6 +590,10 @@ void sol_shm_directs_done(sol_shm_t *s, int rank);
 /* Called on failure: wait (bounded) until no thread of this process reads this rank's memory. */
 void sol_shm_readers_leave(sol_shm_t *s);
 
+/* Move `bytes` between `near` and the address `far` of `rank`, by the kernel; `write`: there. */
+sol_status_t sol_shm_vm_move(sol_shm_t *s, int rank, uint64_t far, void *near, size_t bytes,
+                             bool write);
+
 /* ----------------------------------------------------------------------------- shm_node */
 
 bool sol_shm_nodes_differ(void);
@@ -602,6 +606,7 @@ void sol_shm_prefer_node(const sol_shm_t *s, const sol_shm_segment_t *segment);
 
 /* A large call is about to use its buffers. */
 void sol_shm_use_pages(sol_shm_t *s, const sol_call_t *call);
+
 /* ------------------------------------------------------------------------- shm_transfer */
 
 sol_status_t sol_shm_transfer_offer(sol_comm_t comm, void *memory, size_t bytes,

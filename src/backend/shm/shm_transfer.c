@@ -133,31 +133,6 @@ static void leave(const sol_shm_t *s, const struct sol_transfer *t, int peer)
     }
 }
 
-static sol_status_t vm_write(sol_shm_t *s, int rank, uint64_t to, const char *from, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        struct iovec local = {(void *)(uintptr_t)(from + done), bytes - done};
-        struct iovec remote = {(void *)(uintptr_t)(to + done), bytes - done};
-        ssize_t put = process_vm_writev(s->peers[rank].pid, &local, 1, &remote, 1, 0);
-        if (put > 0) {
-            done += (size_t)put;
-        } else if (put == 0 || errno != EINTR) {
-            int error = put == 0 ? EFAULT : errno;
-            sol_status_t status = sol_shm_look(s); /* it may have failed and gone on */
-            if (status != SOL_OK) {
-                return status;
-            }
-            if (error == ESRCH) {
-                return sol_shm_fail_gone(s, rank, true);
-            }
-            errno = error;
-            return sol_shm_fail(s, SOL_ERR_SYSTEM, "process_vm_writev to rank %d (pid %d): %m",
-                                rank, s->peers[rank].pid);
-        }
-    }
-    return SOL_OK;
-}
-
 /* One page, in pieces, each under the gate. `past`: not through this core's cache. */
 static sol_status_t write_page(sol_shm_t *s, const struct sol_transfer *t,
                                const sol_transfer_set_t *set, size_t page, bool past)
@@ -170,7 +145,8 @@ static sol_status_t write_page(sol_shm_t *s, const struct sol_transfer *t,
         size_t piece = set->bytes - done < s->limits.piece ? set->bytes - done : s->limits.piece;
         status = enter(s, t, set->peer);
         if (status == SOL_OK && far->base == NULL) {
-            status = vm_write(s, set->peer, far->where + to + done, from + done, piece);
+            status = sol_shm_vm_move(s, set->peer, far->where + to + done,
+                                     (void *)(uintptr_t)(from + done), piece, true);
         } else if (status == SOL_OK) {
             sol_shm_stage_copy(past ? SOL_SHM_PASS : SOL_SHM_KEEP, far->base + to + done,
                                from + done, piece);

@@ -238,17 +238,20 @@ const unsigned char *sol_shm_pointer(const sol_shm_t *s, int rank, const sol_shm
     return NULL;
 }
 
-static sol_status_t vm_read(sol_shm_t *s, int rank, uint64_t from, void *dst, size_t bytes)
+sol_status_t sol_shm_vm_move(sol_shm_t *s, int rank, uint64_t far, void *near, size_t bytes,
+                             bool write)
 {
     size_t done = 0;
     while (done < bytes) {
-        struct iovec local = {(unsigned char *)dst + done, bytes - done};
-        struct iovec remote = {(void *)(uintptr_t)(from + done), bytes - done};
-        ssize_t got = process_vm_readv(s->peers[rank].pid, &local, 1, &remote, 1, 0);
-        if (got > 0) {
-            done += (size_t)got;
-        } else if (got == 0 || errno != EINTR) {
-            int error = got == 0 ? EFAULT : errno;
+        struct iovec local = {(unsigned char *)near + done, bytes - done};
+        struct iovec remote = {(void *)(uintptr_t)(far + done), bytes - done};
+        pid_t pid = s->peers[rank].pid;
+        ssize_t moved = write ? process_vm_writev(pid, &local, 1, &remote, 1, 0)
+                              : process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        if (moved > 0) {
+            done += (size_t)moved;
+        } else if (moved == 0 || errno != EINTR) {
+            int error = moved == 0 ? EFAULT : errno;
             sol_status_t status = sol_shm_look(s); /* it may have failed and gone on */
             if (status != SOL_OK) {
                 return status;
@@ -257,8 +260,8 @@ static sol_status_t vm_read(sol_shm_t *s, int rank, uint64_t from, void *dst, si
                 return sol_shm_fail_gone(s, rank, true);
             }
             errno = error;
-            return sol_shm_fail(s, SOL_ERR_SYSTEM, "process_vm_readv of rank %d (pid %d): %m", rank,
-                                s->peers[rank].pid);
+            return sol_shm_fail(s, SOL_ERR_SYSTEM, "process_vm_%sv of rank %d (pid %d): %m",
+                                write ? "write" : "read", rank, pid);
         }
     }
     return SOL_OK;
@@ -313,7 +316,7 @@ sol_status_t sol_shm_read_place(sol_shm_t *s, int rank, const sol_shm_place_t *p
                 memcpy(to, from + offset + done, piece);
             }
         } else if (status == SOL_OK && place->mode == SOL_SHM_ADDRESS) {
-            status = vm_read(s, rank, place->where + offset + done, to, piece);
+            status = sol_shm_vm_move(s, rank, place->where + offset + done, to, piece, false);
         } else if (status == SOL_OK) {
             status = sol_shm_fail(s, SOL_ERR_INTERNAL, "rank %d named window %u, unknown here",
                                   rank, place->window);
