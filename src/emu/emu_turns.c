@@ -78,8 +78,8 @@ static void let_callers_in(void)
     }
 }
 
-/* Nobody can run: until a thread calls, or none will. */
-static void wait_for_calls(void)
+/* Nobody can run: until a thread calls, `me` is over (somebody else turned), or none will. */
+static void wait_for_calls(const struct waiter *me)
 {
     struct timespec begin, now;
     const uint64_t before = calls;
@@ -87,8 +87,8 @@ static void wait_for_calls(void)
     do {
         wait_until(&moved, 1000L * PATIENCE_S, &begin);
         clock_gettime(CLOCK_REALTIME, &now);
-    } while (calls == before && !emu.failed && now.tv_sec < begin.tv_sec + PATIENCE_S);
-    given_up = calls == before;
+    } while (calls == before && !me->over && !emu.failed && now.tv_sec < begin.tv_sec + PATIENCE_S);
+    given_up = calls == before && !me->over;
 }
 
 bool emu_wait_in_turns(bool (*done)(const void *), const void *arg, bool patient)
@@ -110,7 +110,7 @@ bool emu_wait_in_turns(bool (*done)(const void *), const void *arg, bool patient
         if (emu.stuck && !patient)
             more = false;
         else if (emu.stuck && !me.over)
-            wait_for_calls();
+            wait_for_calls(&me);
     }
     while (*link != &me)
         link = &(*link)->next;

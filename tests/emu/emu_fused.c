@@ -7,9 +7,10 @@
  *   emu_fused [--op NAME] [--quick] [--seeds N] [--seed S] [--ranks A[-B]] [--few] [-v]
  *             (--few: bf16 only, stop at the first failure: mutants)
  *
- * Exit status: 0 all passed; 1 failures.
+ * Exit status: 0 all passed; 1 failures; 2 nothing ran.
  */
 #include "emu_fused.h"
+#include "emu/emu_args.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,15 +28,14 @@ struct task {
     int32_t sent[SOL_GPU_MAX_RANKS][INTS];
 };
 
-static bool few, verbose;
-static int passed, failed;
+static struct emu_args args = {.seeds = 24};
 
 static bool make(struct emu_ranks *p, const struct emu_fused_op *op, struct task *t,
                  uint64_t *random)
 {
     memset(t, 0, sizeof(*t));
     t->own = calloc(1, op->task_bytes);
-    if (!t->own || !op->make(p, t->own, random, few))
+    if (!t->own || !op->make(p, t->own, random, args.few))
         return false;
     op->describe(p, t->own, t->text, sizeof(t->text));
     for (int r = 0; r < p->n; r++) {
@@ -106,7 +106,7 @@ static bool run_batch(struct emu_ranks *p, const struct emu_fused_op *op, uint64
     memset(tasks, 0, sizeof(tasks));
     for (int i = 0; i < BATCH && good; i++)
         good = make(p, op, &tasks[i], random);
-    for (int i = 0; i < BATCH && verbose; i++)
+    for (int i = 0; i < BATCH && args.verbose; i++)
         printf("%d ranks: %s\n", p->n, tasks[i].text);
     for (int r = 0; r < p->n && good; r++)
         for (int i = 0; i < BATCH && good; i++)
@@ -125,8 +125,9 @@ static bool run_batch(struct emu_ranks *p, const struct emu_fused_op *op, uint64
     return good;
 }
 
-static void run_program(const struct emu_fused_op *op, uint64_t seed, int n)
+static void run_program(const void *of, uint64_t seed, int n)
 {
+    const struct emu_fused_op *op = of;
     static const uint64_t epochs[] = {1, 0x7ffffffeu, 0xfffffffeu};
     struct emu_ranks ranks;
     uint64_t random = seed;
@@ -137,8 +138,8 @@ static void run_program(const struct emu_fused_op *op, uint64_t seed, int n)
     if (!good)
         printf("FAILED %s, seed %#llx\n", op->name, (unsigned long long)seed);
     emu_close();
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 /* Rank 1 does not come: the others end. The first to give up says for whom it waited, and ends it
@@ -169,58 +170,19 @@ static void run_absent(const struct emu_fused_op *op, uint64_t seed, int n)
         printf("FAILED absent rank, %d ranks: %s\n%s", n, t.text, emu_report());
     drop(&ranks, op, &t);
     emu_close();
-    passed += good;
-    failed += !good;
-}
-
-static void run_op(const struct emu_fused_op *op, unsigned seeds, int low, int high)
-{
-    for (unsigned s = 1; s <= seeds && failed < (few ? 1 : 3); s++)
-        for (int n = low; n <= high && failed < (few ? 1 : 3); n++)
-            run_program(op, (uint64_t)s << 8 | (uint64_t)n, n);
-    for (int n = 2; n <= 4 && !few; n++)
-        run_absent(op, 100 + (uint64_t)n, n);
+    args.passed += good;
+    args.failed += !good;
 }
 
 int main(int argc, char **argv)
 {
-    unsigned seeds = 24;
-    int low = 1, high = 8;
-    uint64_t seed = 0;
-    const char *only = "";
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--quick") == 0)
-            seeds = 2;
-        else if (strcmp(argv[i], "--few") == 0)
-            few = true;
-        else if (strcmp(argv[i], "-v") == 0)
-            verbose = true;
-        else if (strcmp(argv[i], "--op") == 0)
-            only = value, i++;
-        else if (strcmp(argv[i], "--seeds") == 0)
-            seeds = (unsigned)strtoul(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--jobs") == 0)
-            i++;
-        else if (strcmp(argv[i], "--ranks") == 0) {
-            char *end;
-            low = high = (int)strtol(value, &end, 10);
-            if (*end == '-')
-                high = (int)strtol(end + 1, NULL, 10);
-            i++;
-        }
-    }
+    emu_args_read(&args, argc, argv, 2);
     for (size_t o = 0; o < OPS; o++) {
-        if (*only && strcmp(only, ops[o]->name) != 0)
+        if (*args.op && strcmp(args.op, ops[o]->name) != 0)
             continue;
-        if (seed)
-            run_program(ops[o], seed, (int)(seed & 255));
-        else
-            run_op(ops[o], seeds, low, high);
+        emu_args_run(&args, run_program, ops[o]);
+        for (int n = 2; n <= 4 && !args.few && !args.seed; n++)
+            run_absent(ops[o], 100 + (uint64_t)n, n);
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    return emu_args_end(&args);
 }

@@ -7,12 +7,13 @@
  *   emu_moe [--quick] [--seeds N] [--seed S] [--ranks A[-B]] [--few] [-v]
  *           (--few: bf16 only, stop at the first failure: mutants)
  *
- * Exit status: 0 all passed; 1 failures.
+ * Exit status: 0 all passed; 1 failures; 2 nothing ran.
  */
 #include "common/team.h"
 #include "conformance/moe_reference.h"
 #include "device/kernels/moe_launch.h"
 #include "emu/emu.h"
+#include "emu/emu_args.h"
 #include "proto/dev_layout.h"
 #include "proto/gpu_moe.h"
 #include "solccl/device/fate.h"
@@ -40,8 +41,7 @@ struct machine {
     struct sol_gpu_moe moe[MOE_MAX_RANKS];
 };
 
-static bool few, verbose;
-static int passed, failed;
+static struct emu_args args = {.seeds = 24};
 
 static size_t below(uint64_t *random, size_t n)
 {
@@ -121,7 +121,7 @@ static void draw_config(sol_moe_config_t *config, uint64_t *random)
         config->hidden = 1 + below(random, 64);
     if (below(random, 4) == 0) /* whole vectors everywhere: the kernels for those */
         config->hidden = (config->hidden + 511) / 512 * 512;
-    if (few)
+    if (args.few)
         config->dtype = SOL_BFLOAT16;
 }
 
@@ -195,7 +195,7 @@ static bool run_steps(struct machine *p, const sol_moe_config_t *config, uint64_
     memset(steps, 0, sizeof(steps));
     for (int i = 0; i < STEPS && good; i++)
         good = make(p, &steps[i], config, random, false);
-    for (int i = 0; i < STEPS && verbose; i++)
+    for (int i = 0; i < STEPS && args.verbose; i++)
         printf("%d ranks, way %d: %s\n", p->n, (int)steps[i].way, steps[i].text);
     for (int r = 0; r < p->n && good; r++)
         for (int i = 0; i < STEPS && good; i++)
@@ -218,8 +218,9 @@ static bool run_steps(struct machine *p, const sol_moe_config_t *config, uint64_
     return good;
 }
 
-static void run_program(uint64_t seed, int n)
+static void run_program(const void *of, uint64_t seed, int n)
 {
+    (void)of;
     static const uint64_t epochs[] = {1, 0x7ffffffeu, 0xfffffffeu};
     struct machine machine;
     sol_moe_config_t config;
@@ -234,8 +235,8 @@ static void run_program(uint64_t seed, int n)
     if (!good)
         printf("FAILED seed %#llx\n", (unsigned long long)seed);
     emu_close();
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 /* -------------------------------------------------------------------------- an absence */
@@ -285,47 +286,15 @@ static void run_absent(uint64_t seed, int n, bool combine)
     for (int r = 0; r < n; r++)
         moe_image_free(&s.image[r]);
     emu_close();
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 int main(int argc, char **argv)
 {
-    unsigned seeds = 24;
-    int low = 1, high = 8;
-    uint64_t seed = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--quick") == 0)
-            seeds = 1;
-        else if (strcmp(argv[i], "--few") == 0)
-            few = true;
-        else if (strcmp(argv[i], "-v") == 0)
-            verbose = true;
-        else if (strcmp(argv[i], "--seeds") == 0)
-            seeds = (unsigned)strtoul(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--jobs") == 0)
-            i++;
-        else if (strcmp(argv[i], "--ranks") == 0) {
-            char *end;
-            low = high = (int)strtol(value, &end, 10);
-            if (*end == '-')
-                high = (int)strtol(end + 1, NULL, 10);
-            i++;
-        }
-    }
-    if (seed) {
-        run_program(seed, (int)(seed & 255));
-    } else {
-        for (unsigned s = 1; s <= seeds && failed < (few ? 1 : 3); s++)
-            for (int n = low; n <= high && failed < (few ? 1 : 3); n++)
-                run_program((uint64_t)s << 8 | (uint64_t)n, n);
-        for (int n = 2; n <= (seeds > 1 ? 4 : 2) && !few; n++)
-            run_absent(100, n, false), run_absent(101, n, true);
-    }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    emu_args_read(&args, argc, argv, 1);
+    emu_args_run(&args, run_program, NULL);
+    for (int n = 2; n <= (args.seeds > 1 ? 4 : 2) && !args.few && !args.seed; n++)
+        run_absent(100, n, false), run_absent(101, n, true);
+    return emu_args_end(&args);
 }

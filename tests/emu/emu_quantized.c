@@ -8,11 +8,12 @@
  *   emu_quantized [--quick] [--seeds N] [--seed S] [--ranks A[-B]] [--few] [-v]
  *                 (--few: bf16 only, stop at the first failure: mutants)
  *
- * Exit status: 0 all passed; 1 failures.
+ * Exit status: 0 all passed; 1 failures; 2 nothing ran.
  */
 #include "coll/quantize.h"
 #include "common/team.h"
 #include "device/kernels/quantized_launch.h"
+#include "emu/emu_args.h"
 #include "emu_ranks.h"
 
 #include <stdlib.h>
@@ -30,8 +31,7 @@ struct task {
     int32_t *ints[SOL_GPU_MAX_RANKS];
 };
 
-static bool few, verbose;
-static int passed, failed;
+static struct emu_args args = {.seeds = 30};
 
 static size_t below(uint64_t *random, size_t n)
 {
@@ -81,7 +81,7 @@ static bool make(struct emu_ranks *p, struct task *t, uint64_t *random)
 {
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
     memset(t, 0, sizeof(*t));
-    t->op.dtype = dtypes[few ? 0 : below(random, 3)];
+    t->op.dtype = dtypes[args.few ? 0 : below(random, 3)];
     t->op.wire = below(random, 2) ? SOL_INT8 : SOL_FLOAT8_E4M3;
     t->op.steps = 1 + (int)below(random, 2);
     t->op.count = 1 + (below(random, 2) ? below(random, MOST) : below(random, 700));
@@ -172,7 +172,7 @@ static bool run_batch(struct emu_ranks *p, uint64_t *random)
     memset(tasks, 0, sizeof(tasks));
     for (int i = 0; i < BATCH && good; i++)
         good = make(p, &tasks[i], random);
-    for (int i = 0; i < BATCH && verbose; i++)
+    for (int i = 0; i < BATCH && args.verbose; i++)
         printf("%d ranks: %zu of dtype %d, wire %d, %d hops\n", p->n, (size_t)tasks[i].op.count,
                (int)tasks[i].op.dtype, (int)tasks[i].op.wire, tasks[i].op.steps);
     for (int r = 0; r < p->n && good; r++)
@@ -187,8 +187,9 @@ static bool run_batch(struct emu_ranks *p, uint64_t *random)
     return good && !emu_failed();
 }
 
-static void run_program(uint64_t seed, int n)
+static void run_program(const void *of, uint64_t seed, int n)
 {
+    (void)of;
     static const uint64_t epochs[] = {1, 0x7ffffffeu, 0xfffffffeu};
     struct emu_ranks ranks;
     uint64_t random = seed;
@@ -198,8 +199,8 @@ static void run_program(uint64_t seed, int n)
     if (!good)
         printf("FAILED seed %#llx\n%s", (unsigned long long)seed, emu_report());
     emu_close();
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 /* Rank 1 does not come: the others end, and one of them says for whom it waited. */
@@ -226,47 +227,15 @@ static void run_absent(uint64_t seed, int n, int steps)
         printf("FAILED absent rank, %d ranks, %d hops\n%s", n, steps, emu_report());
     drop(&ranks, &t);
     emu_close();
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 int main(int argc, char **argv)
 {
-    unsigned seeds = 30;
-    int low = 1, high = 8;
-    uint64_t seed = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--quick") == 0)
-            seeds = 2;
-        else if (strcmp(argv[i], "--few") == 0)
-            few = true;
-        else if (strcmp(argv[i], "-v") == 0)
-            verbose = true;
-        else if (strcmp(argv[i], "--seeds") == 0)
-            seeds = (unsigned)strtoul(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--jobs") == 0)
-            i++;
-        else if (strcmp(argv[i], "--ranks") == 0) {
-            char *end;
-            low = high = (int)strtol(value, &end, 10);
-            if (*end == '-')
-                high = (int)strtol(end + 1, NULL, 10);
-            i++;
-        }
-    }
-    if (seed) {
-        run_program(seed, (int)(seed & 255));
-    } else {
-        for (unsigned s = 1; s <= seeds && failed < (few ? 1 : 3); s++)
-            for (int n = low; n <= high && failed < (few ? 1 : 3); n++)
-                run_program((uint64_t)s << 8 | (uint64_t)n, n);
-        for (int n = 2; n <= 3 && !few; n++)
-            run_absent(100 + (uint64_t)n, n, n - 1);
-    }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    emu_args_read(&args, argc, argv, 2);
+    emu_args_run(&args, run_program, NULL);
+    for (int n = 2; n <= 3 && !args.few && !args.seed; n++)
+        run_absent(100 + (uint64_t)n, n, n - 1);
+    return emu_args_end(&args);
 }

@@ -8,10 +8,11 @@
  *   emu_transfer [--quick] [--seeds N] [--seed S] [--ranks A[-B]] [--few] [-v]
  *                (--few: stop at the first failure: mutants)
  *
- * Exit status: 0 all passed; 1 failures.
+ * Exit status: 0 all passed; 1 failures; 2 nothing ran.
  */
 #include "common/team.h"
 #include "device/kernels/transfer_launch.h"
+#include "emu/emu_args.h"
 #include "emu_ranks.h"
 
 #include <stdlib.h>
@@ -34,8 +35,7 @@ static struct world {
     uint64_t expected[SOL_GPU_MAX_RANKS][COUNTERS][SOL_GPU_MAX_RANKS];
 } w;
 
-static bool few, verbose;
-static int passed, failed;
+static struct emu_args args = {.seeds = 60};
 
 static size_t below(uint64_t *random, size_t n)
 {
@@ -133,7 +133,7 @@ static cudaError_t call(int rank, int number, uint64_t *random)
         set.peer = peer;
         note(rank, peer, &set, slot, &grown, bytes_counted);
         w.expected[peer][which][rank] += counted ? grown : 0;
-        if (verbose)
+        if (args.verbose)
             printf("rank %d call %d to %d: %zu pages of %zu, counter %d += %zu\n", rank, number,
                    peer, (size_t)set.npages, (size_t)set.bytes, which, (size_t)grown);
         set.from = w.source[rank] + (uintptr_t)set.from;
@@ -251,8 +251,9 @@ static bool run_round(uint64_t *random)
     return good && !emu_failed();
 }
 
-static void run_program(uint64_t seed, int n)
+static void run_program(const void *of, uint64_t seed, int n)
 {
+    (void)of;
     uint64_t random = seed;
     bool good = make_world(n, seed, false);
     for (int i = 0; i < ROUNDS && good; i++)
@@ -260,8 +261,8 @@ static void run_program(uint64_t seed, int n)
     if (!good)
         printf("FAILED seed %#llx\n%s", (unsigned long long)seed, emu_report());
     emu_close();
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 /* Of two writes only one comes: the wait ends, and says what it saw. */
@@ -289,49 +290,17 @@ static void run_absent(uint64_t seed, int n, int from)
     if (!good)
         printf("FAILED absent write, %d ranks, from %d\n%s", n, from, emu_report());
     emu_close();
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 int main(int argc, char **argv)
 {
-    unsigned seeds = 60;
-    int low = 1, high = 8;
-    uint64_t seed = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--quick") == 0)
-            seeds = 8;
-        else if (strcmp(argv[i], "--few") == 0)
-            few = true;
-        else if (strcmp(argv[i], "-v") == 0)
-            verbose = true;
-        else if (strcmp(argv[i], "--seeds") == 0)
-            seeds = (unsigned)strtoul(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(value, NULL, 0), i++;
-        else if (strcmp(argv[i], "--jobs") == 0)
-            i++;
-        else if (strcmp(argv[i], "--ranks") == 0) {
-            char *end;
-            low = high = (int)strtol(value, &end, 10);
-            if (*end == '-')
-                high = (int)strtol(end + 1, NULL, 10);
-            i++;
-        }
+    emu_args_read(&args, argc, argv, 8);
+    emu_args_run(&args, run_program, NULL);
+    for (int n = 2; n <= 4 && !args.seed && (!args.few || args.failed == 0); n++) {
+        run_absent(100 + (uint64_t)n, n, -1);
+        run_absent(200 + (uint64_t)n, n, 1);
     }
-    if (seed) {
-        run_program(seed, (int)(seed & 255));
-    } else {
-        for (unsigned s = 1; s <= seeds && failed < (few ? 1 : 3); s++)
-            for (int n = low; n <= high && failed < (few ? 1 : 3); n++)
-                run_program((uint64_t)s << 8 | (uint64_t)n, n);
-        for (int n = 2; n <= 4 && (!few || failed == 0); n++) {
-            run_absent(100 + (uint64_t)n, n, -1);
-            run_absent(200 + (uint64_t)n, n, 1);
-        }
-    }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    return emu_args_end(&args);
 }
