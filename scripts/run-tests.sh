@@ -139,6 +139,39 @@ together() { # together NAME SECONDS COMMAND [NAME SECONDS COMMAND]...: steps th
         report "$name"
     done
 }
+
+lane() { # lane CPUS [NAME SECONDS COMMAND]...: one after another, on these processors only
+    taskset -pc "$1" "$BASHPID" >/dev/null 2>&1
+    jobs=$(nproc)
+    shift
+    while [ $# -ge 3 ]; do
+        if selected "$1"; then
+            execute "$1" "$2" bash -c "$3"
+            echo "         ($1 has ended)" >&2
+        fi
+        shift 3
+    done
+}
+
+# lanes NAME SECONDS COMMAND... -- NAME SECONDS COMMAND...: two lists of steps that compute and have
+# no clock to keep, each on one half of the processors. Reported when both are through.
+lanes() {
+    local cpus half first second arguments=("$@") at=0 i
+    mapfile -t cpus < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
+    half=$(((${#cpus[@]} + 1) / 2))
+    first=$(IFS=,; echo "${cpus[*]:0:half}")
+    second=$(IFS=,; echo "${cpus[*]:half}")
+    while [ "${arguments[at]}" != -- ]; do at=$((at + 3)); done
+    lane "$first" "${arguments[@]:0:at}" &
+    lane "${second:-$first}" "${arguments[@]:at+1}" &
+    wait
+    unset "arguments[at]"
+    arguments=("${arguments[@]}")
+    for ((i = 0; i < ${#arguments[@]}; i += 3)); do
+        ! selected "${arguments[i]}" || report "${arguments[i]}"
+    done
+}
+
 # The sanitizers' findings are failures, also in ranks that are child processes.
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:exitcode=99:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -163,7 +196,6 @@ run conformance-tsan 400 'build/tsan/tests/conformance --quick --threads'
 together faults 400 'build/gcc/tests/faults' faults-asan 400 'build/asan/tests/faults' \
     faults-tsan 100 'build/tsan/tests/faults threads'
 run lint-tidy 600 'TIDY="src/*.c tools/*.c examples/*.c" scripts/lint.sh tidy'
-run lint-cppcheck 300 'scripts/lint.sh cppcheck'
 run abi 60 'tests/abi/exports.sh build/gcc build/clang'
 run dropin 200 'tests/dropin/run.sh build/gcc'
 run dropin-asan 300 'tests/dropin/run.sh build/asan --path-only'
@@ -171,13 +203,13 @@ run dropin-exports 60 'tests/dropin/exports.sh build/gcc build/clang'
 run python 300 'tests/python/run.sh build/gcc numpy wheel'
 run python-torch 320 'tests/python/run.sh build/gcc torch'
 run headers 60 'tests/lint/headers.sh'
-run emulator 700 'emulator build/gcc'
-run kernels 900 'tests/kernels/gate.py'
-run mutants 1500 'tests/emu/mutants/run.sh build/gcc $(share tests/emu/mutants/mutants.txt)'
-run device 300 'tests/emu/device.sh build/gcc'
-run device-mutants 1500 'tests/emu/mutants/device.sh build/gcc $(share tests/emu/mutants/device.txt)'
-run fuzz 200 'tests/fuzz/run.sh 3'
-run proofs 500 'proofs/run.sh --quick'
+lanes kernels 1500 'tests/kernels/gate.py' lint-cppcheck 300 'scripts/lint.sh cppcheck' \
+    -- emulator 900 'emulator build/gcc' \
+    mutants 1500 'tests/emu/mutants/run.sh build/gcc $(share tests/emu/mutants/mutants.txt)' \
+    device 300 'tests/emu/device.sh build/gcc' \
+    device-mutants 1500 'tests/emu/mutants/device.sh build/gcc $(share tests/emu/mutants/device.txt)' \
+    proofs 500 'proofs/run.sh --quick' \
+    fuzz 200 'tests/fuzz/run.sh 3'
 run layering 30 'tests/lint/layering.sh'
 run house 30 'tests/lint/house.sh'
 together install 300 'tests/abi/install.sh build/gcc' tool 300 'tests/tool.sh build/gcc' \

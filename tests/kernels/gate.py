@@ -33,7 +33,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LIBRARY_LIMIT = 40 << 20  # bytes of machine code for one architecture
-LONGEST = ("lane_reduce", "two_shot", "one_shot_general", "one_shot", "pair")  # to compile: go first
+LONGEST = ("lane_reduce", "norm", "moe", "quantized", "two_shot", "one_shot_general", "linear")  # to compile: go first
 
 
 def find_tool(name):
@@ -292,7 +292,7 @@ def options():
     parser = argparse.ArgumentParser(description="compile all kernels and judge what came out")
     parser.add_argument("--archs", default="90,80,100")
     parser.add_argument("--work", default=os.path.join(ROOT, "build", "kernels"))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--source", default="", help="only sources whose name contains this")
     parser.add_argument("--plant-only", action="store_true", help="only the test of the gate itself")
     args = parser.parse_args()

@@ -141,7 +141,7 @@ SOL_GPU_FN void sol_write_unit(const struct sol_transfer_args &args,
 /* This thread's peer: what was done for it comes before its counter grows. */
 SOL_GPU_FN void sol_tell_count(uint64_t *counter, uint64_t n)
 {
-    sol_fence_system(); /* partner: the acquire in sol_await_kernel */
+    sol_fence_system(); /* partner: the acquires in sol_transfer_await_kernel and _look_kernel */
     sol_push_add(counter, n);
 }
 
