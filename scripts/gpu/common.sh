@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# common.sh: for the rounds beside it (round1.sh, ...): everything that is to be run on a machine with
-# GPUs, in pieces that end by themselves within BUDGET seconds, the most important steps first. A
-# step has a time limit of its own, one that fails stops no other, and what has been found is in OUT
-# after each step, whatever ends the script.
+# common.sh: for `make test-gpu` (scripts/test-gpu.sh) and the rounds beside it (round1.sh, ...):
+# everything that is to be run on a machine with GPUs, in pieces that end by themselves within BUDGET
+# seconds, the most important steps first. A step has a time limit of its own, one that fails stops no
+# other, and what has been found is in OUT after each step, whatever ends the script. A script that has
+# options of its own defines `option WORD` before it reads this file.
 #
 #   scripts/gpu/roundN.sh [--list] [--only STEP[,STEP...]] [--skip STEP[,STEP...]]
 #
@@ -31,13 +32,22 @@ round=$(basename "$0" .sh)
 LOGS=$BUILD/log/$round
 SUMMARY=$OUT/summary.txt
 
+usage() { # the comments that these files begin with
+    awk 'FNR == 1 { inside = 1 } !/^#/ { inside = 0 } inside && FNR > 2 && !/shellcheck|^#!|SPDX/ { sub(/^# ?/, ""); print }' "$@"
+}
+
 list=0 only="" skip=""
 while [ $# -gt 0 ]; do
     case $1 in
     --list) list=1 ;;
     --only) only=,${2:?--only needs steps}, && shift ;;
     --skip) skip=,${2:?--skip needs steps}, && shift ;;
-    *) sed -n '4,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 2 ;;
+    *)
+        if ! declare -F option >/dev/null || ! option "$1"; then
+            usage "$0" "${BASH_SOURCE[0]}"
+            exit 2
+        fi
+        ;;
     esac
     shift
 done
@@ -149,6 +159,16 @@ use_torchs_nccl() {
     [ -f "$path/lib/libnccl.so.2" ] && export SOLCCL_NCCL_LIB=$path/lib/libnccl.so.2
 }
 
+# The peers of `solccl perf` that are here.
+peers() {
+    local names=""
+    if [ -n "${SOLCCL_NCCL_LIB:-}" ] || ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then
+        names=nccl,nccl-sym
+    fi
+    "$PYTHON" -c 'import torch.distributed._symmetric_memory' 2>/dev/null && names=${names:+$names,}torch
+    [ -z "$names" ] || echo "--peer $names"
+}
+
 begin() { # begin TARGET...: the machine is looked at, and what the round needs is built
     gpus=2
     export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
@@ -172,6 +192,7 @@ begin() { # begin TARGET...: the machine is looked at, and what the round needs 
 finish() {
     wait
     [ $list = 0 ] || exit 0
+    grep -qE '^[^ ]+ +[0-9]+ s ' "$SUMMARY" || fail "no step ran (--list names them)"
     ! grep -q FAILED "$SUMMARY" || { echo "$round: failed: $(awk '/FAILED/ {printf "%s ", $1}' "$SUMMARY")" && exit 1; }
     echo "$round: done at $SECONDS s"
 }
