@@ -33,7 +33,7 @@ show quantized-perf .
 step norm-perf 60 "$solccl" run -n "$gpus" "$BUILD/bin/norm-perf"
 show norm-perf 'two-shot|vocab|linear| fused '
 if [ $list = 1 ] || [ -x "$BUILD/bench/nccl_bench" ]; then
-    step nccl-device 40 "$solccl" run -n "$gpus" "$BUILD/bench/nccl_bench"
+    step nccl-device 60 "$solccl" run -n "$gpus" "$BUILD/bench/nccl_bench"
     show nccl-device '^{'
 fi
 

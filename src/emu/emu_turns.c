@@ -2,9 +2,11 @@
 /*
  * emu_turns.c: several threads of the host on one machine, as a library's ranks
  * that are threads are. One of those that wait turns the machine for all; it
- * stops when anybody's wait is over or a thread wants to call. When nobody can
- * run, that may be because a rank has not launched its kernel yet: then it is a
- * deadlock only if for a while no thread comes at all.
+ * stops when anybody's wait is over or a thread wants to call. The others sleep,
+ * each until its own wait is over or it is its turn to turn: to wake them all
+ * each time costs more than what the machine does. When nobody can run, that may
+ * be because a rank has not launched its kernel yet: then it is a deadlock only
+ * if for a while no thread comes at all.
  *
  * Must never: hold emu.lock while it sleeps.
  */
@@ -19,7 +21,10 @@
 struct waiter {
     bool (*done)(const void *);
     const void *arg;
-    bool over; /* found so; it is one of the callers now */
+    bool patient;
+    bool over;   /* found so; it is one of the callers now */
+    bool asleep; /* until `moved` */
+    pthread_cond_t moved;
     struct waiter *next;
 };
 
@@ -27,8 +32,8 @@ static struct waiter *waiters;
 static bool turning, given_up;
 static atomic_int callers;
 static uint64_t calls; /* under emu.lock */
-/* Something happened that waiters and the one that turns wait for; no caller is left. */
-static pthread_cond_t moved = PTHREAD_COND_INITIALIZER, none_left = PTHREAD_COND_INITIALIZER;
+/* A thread has called while the machine was stuck; no caller is left. */
+static pthread_cond_t called = PTHREAD_COND_INITIALIZER, none_left = PTHREAD_COND_INITIALIZER;
 
 void emu_turn_lock(void)
 {
@@ -38,7 +43,7 @@ void emu_turn_lock(void)
         pthread_cond_signal(&none_left);
     calls++;
     if (emu.stuck)
-        pthread_cond_broadcast(&moved);
+        pthread_cond_broadcast(&called);
 }
 
 bool emu_others_may_come(void)
@@ -48,73 +53,99 @@ bool emu_others_may_come(void)
 
 static bool somebody(const void *unused)
 {
-    bool any = false;
     (void)unused;
     for (struct waiter *w = waiters; w; w = w->next)
         if (!w->over && w->done(w->arg)) {
-            w->over = any = true;
+            w->over = true;
             atomic_fetch_add(&callers, 1);
+            pthread_cond_signal(&w->moved);
         }
-    if (any)
-        pthread_cond_broadcast(&moved);
     return atomic_load_explicit(&callers, memory_order_relaxed) != 0;
 }
 
-static void wait_until(pthread_cond_t *what, long ms, const struct timespec *since)
+static void wait_ms(pthread_cond_t *what, long ms)
 {
-    struct timespec end = *since;
-    end.tv_sec += ms / 1000 + (end.tv_nsec + ms % 1000 * 1000000) / 1000000000;
-    end.tv_nsec = (end.tv_nsec + ms % 1000 * 1000000) % 1000000000;
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += ms * 1000000;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
     pthread_cond_timedwait(what, &emu.lock, &end);
 }
 
 /* The one that turns sleeps while others call: the system has better use for its processor. */
 static void let_callers_in(void)
 {
-    struct timespec now;
-    while (atomic_load(&callers)) {
-        clock_gettime(CLOCK_REALTIME, &now);
-        wait_until(&none_left, 10, &now);
+    while (atomic_load(&callers))
+        wait_ms(&none_left, 10);
+}
+
+/*
+ * Nobody can run: until a thread calls, `me` is over (somebody else turned), or none will. In
+ * pieces: a process that was stopped for a while (a debugger, job control) has not been idle.
+ */
+static void wait_for_calls(const struct waiter *me)
+{
+    const uint64_t before = calls;
+    for (int i = 0; i < PATIENCE_S * 4 && calls == before && !me->over && !emu.failed; i++)
+        wait_ms(&called, 250);
+    given_up = calls == before && !me->over;
+}
+
+/* Somebody else turns now; `all`: everybody looks what there is to do. */
+static void wake_others(bool all, bool patient_too)
+{
+    for (struct waiter *w = waiters; w; w = w->next) {
+        if (!w->asleep || w->over || (w->patient && !patient_too))
+            continue;
+        pthread_cond_signal(&w->moved);
+        if (!all)
+            return;
     }
 }
 
-/* Nobody can run: until a thread calls, `me` is over (somebody else turned), or none will. */
-static void wait_for_calls(const struct waiter *me)
+static void sleep_until_moved(struct waiter *me)
 {
-    struct timespec begin, now;
-    const uint64_t before = calls;
-    clock_gettime(CLOCK_REALTIME, &begin);
-    do {
-        wait_until(&moved, 1000L * PATIENCE_S, &begin);
-        clock_gettime(CLOCK_REALTIME, &now);
-    } while (calls == before && !me->over && !emu.failed && now.tv_sec < begin.tv_sec + PATIENCE_S);
-    given_up = calls == before && !me->over;
+    me->asleep = true;
+    pthread_cond_wait(&me->moved, &emu.lock);
+    me->asleep = false;
+}
+
+/* Until `me` or somebody else is over, or all are stuck. False: `me` is stuck and does not wait. */
+static bool turn(struct waiter *me)
+{
+    turning = true;
+    emu_run(somebody, NULL);
+    if (!me->over && !emu.stuck && !emu.failed)
+        let_callers_in();
+    turning = false;
+    if (!emu.stuck || me->over)
+        return true;
+    wake_others(true, false); /* who does not want to wait for calls */
+    if (me->patient)
+        wait_for_calls(me);
+    return me->patient;
 }
 
 bool emu_wait_in_turns(bool (*done)(const void *), const void *arg, bool patient)
 {
-    struct waiter me = {done, arg, false, waiters}, **link = &waiters;
+    struct waiter me = {.done = done, .arg = arg, .patient = patient, .next = waiters};
+    struct waiter **link = &waiters;
     bool more = true;
+    pthread_cond_init(&me.moved, NULL);
     waiters = &me;
     while (more && !emu.failed && !me.over && !done(arg)) {
-        if (turning) {
-            pthread_cond_wait(&moved, &emu.lock);
-            continue;
-        }
-        turning = true;
-        emu_run(somebody, NULL);
-        if (!me.over && !emu.stuck && !emu.failed)
-            let_callers_in();
-        turning = false;
-        pthread_cond_broadcast(&moved);
-        if (emu.stuck && !patient)
-            more = false;
-        else if (emu.stuck && !me.over)
-            wait_for_calls(&me);
+        if (turning)
+            sleep_until_moved(&me);
+        else
+            more = turn(&me);
     }
     while (*link != &me)
         link = &(*link)->next;
     *link = me.next;
+    if (!turning || emu.failed)
+        wake_others(emu.failed, true);
+    pthread_cond_destroy(&me.moved);
     if (me.over && atomic_fetch_sub(&callers, 1) == 1)
         pthread_cond_signal(&none_left);
     return !emu.failed;
