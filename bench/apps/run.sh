@@ -5,6 +5,8 @@
 # replace the program's old ones in bench/results.
 #
 #   cg, cholesky             on all GPUs, against NCCL; into h200x2-apps.jsonl
+#   cusolvermp               cuSOLVERMp's Cholesky, unmodified, with and without the drop-in; its folder
+#                            (include, lib) in CUSOLVERMP; into the same file
 #   decode-cpu, context-cpu  on CPU ranks, against Gloo and Open MPI; into cpu-apps.jsonl. They need a
 #                            Python with torch and mpi4py: PYTHON=...
 #
@@ -32,10 +34,15 @@ keep() {
     grep "\"op\": \"$2\"" "$1"
 }
 
-on_gpus() { # on_gpus PROGRAM
+build_for_gpus() { # build_for_gpus TARGET...
     cmake -S . -B "$build" -G Ninja -DSOLCCL_CUDA=on -DSOLCCL_APPS=on \
-        -DSOLCCL_CUDA_ARCHS="${SOLCCL_CUDA_ARCHS:-90}" >/dev/null
-    cmake --build "$build" --target "solccl_app_$1" solccl_command >&2
+        -DSOLCCL_CUDA_ARCHS="${SOLCCL_CUDA_ARCHS:-90}" \
+        ${CUSOLVERMP:+-DSOLCCL_CUSOLVERMP="$CUSOLVERMP"} >/dev/null
+    cmake --build "$build" --target "$@" >&2
+}
+
+on_gpus() { # on_gpus PROGRAM
+    build_for_gpus "solccl_app_$1" solccl_command
     timeout 300 "$build/bin/solccl" run -n "$ranks" "$build/bin/app-$1" "${SOLCCL_APPS_ROUNDS:-3}" |
         keep "$results/h200x2-apps.jsonl" "app-$1"
 }
@@ -57,6 +64,12 @@ on_cpus() { # on_cpus OP ARGUMENT...
 mkdir -p "$results"
 for program in "${programs[@]}"; do
     case $program in
+    cusolvermp)
+        : "${CUSOLVERMP:?the folder of include and lib}"
+        build_for_gpus solccl_app_cusolvermp solccl_nccl
+        timeout 600 "$build/bin/app-cusolvermp" --dropin "$build/libsolccl-nccl.so" --ranks "$ranks" \
+            --rounds "${SOLCCL_APPS_ROUNDS:-3}" | keep "$results/h200x2-apps.jsonl" app-cusolvermp
+        ;;
     decode-cpu) on_cpus decode --model small --context 256 --ways gloo,mpi,solccl,fused,local ;;
     context-cpu) on_cpus context --model small --context 4096 --ways gloo,mpi,solccl,local ;;
     *) on_gpus "$program" ;;

@@ -15,6 +15,7 @@
 #   OUT=build/gpu/out  results: summary.txt, *.jsonl rows, logs.tgz
 #   JOBS=N             compile jobs
 #   NCCL_TESTS=FOLDER  with all_reduce_perf and the rest of nccl-tests, for the steps that run them
+#   CUSOLVERMP=FOLDER  include and lib of cuSOLVERMp, for the program that is somebody else's
 #   PYTHON=python3     with PyTorch for the steps that need it
 #
 # NVLink multicast is left off in every library: it may be shared with others.
@@ -143,7 +144,8 @@ build() { # build TARGET...
     [ ! -f "$folder/include/nccl_device.h" ] ||
         nccl=(-DNCCL_DEVICE_INCLUDE:PATH="$folder/include" -DNCCL_LIBRARY:FILEPATH="$SOLCCL_NCCL_LIB")
     { [ -f "$BUILD/CMakeCache.txt" ] || cmake -S . -B "$BUILD" "${generator[@]}" "${nccl[@]}" -DCMAKE_BUILD_TYPE=Release \
-        -DSOLCCL_CUDA=on -DSOLCCL_APPS=on -DSOLCCL_CUDA_ARCHS="$archs" -DSOLCCL_TESTS=ON; } >"$LOGS/build.log" 2>&1 ||
+        -DSOLCCL_CUDA=on -DSOLCCL_APPS=on -DSOLCCL_CUDA_ARCHS="$archs" -DSOLCCL_TESTS=ON \
+        ${CUSOLVERMP:+-DSOLCCL_CUSOLVERMP="$CUSOLVERMP"}; } >"$LOGS/build.log" 2>&1 ||
         { tail -n 20 "$LOGS/build.log" && fail "cannot configure"; }
     if ! grep -qE '^NCCL_DEVICE_INCLUDE:PATH=/' "$BUILD/CMakeCache.txt"; then # no such target then
         for target in "$@"; do

@@ -58,5 +58,9 @@ ranks_of_torch context 60 bench/apps/context.py --model 70b --context 32768 --wa
 for app in cg cholesky; do
     step app-$app 45 "$solccl" run -n "$gpus" "$BUILD/bin/app-$app" 3
 done
+if [ $list = 1 ] || [ -n "${CUSOLVERMP:-}" ]; then
+    [ $list = 1 ] || build solccl_app_cusolvermp
+    step app-cusolvermp 90 "$BUILD/bin/app-cusolvermp" --dropin "$dropin" --ranks "$gpus" --rounds 2
+fi
 [ $list = 1 ] || grep -ah '^{' "$LOGS"/{decode,hf,context,app}-*.log "$LOGS/context.log" >"$OUT/apps.jsonl" 2>/dev/null
 finish
