@@ -25,8 +25,8 @@ sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_ag
 {
     sol_status_t status = sol_boot_all_gather(comm->boot, mine, sizeof(*mine), all);
     if (status != SOL_OK) {
-        return sol_comm_fail(comm, status, "%s: %s", function_of(mine->what),
-                             sol_thread_error_text());
+        return sol_comm_fail_all(comm, status, "%s: %s", function_of(mine->what),
+                                 sol_thread_error_text());
     }
     for (int r = 0; r < comm->nranks; r++) {
         if (all[r].what != all[0].what) {
@@ -67,11 +67,11 @@ sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine)
     if (all == NULL) {
         sol_thread_error(SOL_ERR_MEMORY, "no memory to compare the outcome with other ranks");
         sol_boot_break(comm->boot, SOL_ERR_MEMORY);
-        return sol_comm_fail(comm, SOL_ERR_MEMORY, "%s", sol_thread_error_text());
+        return sol_comm_fail_all(comm, SOL_ERR_MEMORY, "%s", sol_thread_error_text());
     }
     sol_status_t status = sol_boot_all_gather(comm->boot, &own, sizeof(own), all);
     if (status != SOL_OK) {
-        status = sol_comm_fail(comm, status, "%s", sol_thread_error_text());
+        status = sol_comm_fail_all(comm, status, "%s", sol_thread_error_text());
     }
     for (int r = 0; r < comm->nranks && status == SOL_OK; r++) {
         if (all[r].status != SOL_OK) {

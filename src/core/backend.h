@@ -15,6 +15,8 @@
 #include "solccl/fused.h"
 #include "solccl/moe.h"
 
+#define SOL_WILL_TEXT 512 /* bytes of why a rank gave up a group */
+
 struct sol_place;
 struct sol_transfer;
 struct sol_transfer_work;
@@ -187,6 +189,12 @@ typedef struct sol_backend {
     /* Has `rank` left or died, for certain? Only looks. NULL: core asks the system for its process.
      */
     bool (*gone)(sol_comm_t comm, int rank);
+    /* A group of this communicator's ranks will not come about: `group` is the tag of its id, and
+     * `text` says why. And SOL_OK, or what `rank` has said so of that group; 0: of the last one,
+     * where it has made no call since. Only one thread gives up at a time; any may ask. Both NULL:
+     * it cannot be told. */
+    void (*give_up)(sol_comm_t comm, uint64_t group, sol_status_t status, const char *text);
+    sol_status_t (*given_up)(sol_comm_t comm, int rank, uint64_t group, char text[SOL_WILL_TEXT]);
     /* For dumps; in signal handlers too: only reads memory. The last call that `rank` has made, as
      * far as it is visible here; false: not known. NULL: never known. */
     bool (*whereabouts)(sol_comm_t comm, int rank, sol_whereabouts_t *at);

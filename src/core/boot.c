@@ -75,9 +75,11 @@ sol_status_t sol_boot_break(sol_boot_t *boot, sol_status_t status)
 /* --------------------------------------------------------------- one exchange */
 
 #define REPORT_NS 300000000u /* for rank 0's verdict to arrive */
+#define ASK_NS 400000000u    /* and for its answer, where it did not */
 
 typedef struct exchange {
     sol_boot_t *boot;
+    uint64_t from; /* ranks of which something has still to come */
     sol_boot_wait_t wait;
     sol_boot_type_t type;
     const char *what; /* for texts */
@@ -99,6 +101,40 @@ static sol_status_t exchange_start(exchange_t *x, sol_boot_t *boot, sol_boot_typ
     return SOL_OK;
 }
 
+/*
+ * This rank's time is up before rank 0's: rank 0 alone can say who is missing, and does so when it
+ * hears that. True: it has, or has failed otherwise, and boot has. (Where it does not answer, it is
+ * rank 0 itself that was waited for.)
+ */
+static bool ask_host(exchange_t *x)
+{
+    sol_boot_t *boot = x->boot;
+    char text[SOL_BOOT_TEXT];
+    sol_boot_wait_t wait = x->wait;
+    wait.deadline_ns = sol_now_ns() + ASK_NS;
+    snprintf(text, sizeof(text), "timed out after %d ms: rank %d waited for %s from rank 0",
+             boot->timeout_ms, boot->rank, x->what);
+    sol_boot_send_verdict(boot->sockets[0], SOL_ERR_TIMEOUT, text);
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = -1}, {.fd = boot->sockets[0], .events = POLLIN}};
+        if (sol_boot_poll(&wait, fds, 1, 0) != SOL_OK) {
+            return false;
+        }
+        int got = sol_boot_receive(boot->sockets[0], &boot->record, x->type == SOL_BOOT_FDS);
+        if (got < 0) {
+            return false;
+        }
+        if (got == 1 && boot->record.head.type == SOL_BOOT_VERDICT) {
+            sol_status_t status = sol_boot_read_verdict(&boot->record, text);
+            sol_boot_fail(boot, status, "%s", text);
+            return true;
+        }
+        if (got == 1) { /* what was waited for comes too late */
+            sol_boot_close_fds(boot->record.fds, boot->record.nfds);
+        }
+    }
+}
+
 /* A wait ended badly; `missing` are the ranks it was for. */
 static sol_status_t wait_failed(exchange_t *x, sol_status_t status, uint64_t missing)
 {
@@ -106,6 +142,9 @@ static sol_status_t wait_failed(exchange_t *x, sol_status_t status, uint64_t mis
     char names[256];
     switch (status) {
     case SOL_ERR_TIMEOUT:
+        if (boot->rank != 0 && ask_host(x)) {
+            return boot->broken;
+        }
         sol_boot_name_ranks(missing, names, sizeof(names));
         return sol_boot_fail(boot, status, "timed out after %d ms waiting for %s from %s%s",
                              boot->timeout_ms, x->what, names,
@@ -172,7 +211,12 @@ static int take_piece(exchange_t *x, int rank, uint32_t total)
     sol_boot_close_fds(record->fds, record->nfds);
     if (record->head.type == SOL_BOOT_VERDICT) {
         sol_status_t status = sol_boot_read_verdict(record, text);
-        sol_boot_fail(boot, status, "%s", text);
+        uint64_t missing = x->from & ~((uint64_t)1 << rank);
+        if (status == SOL_ERR_TIMEOUT && boot->rank == 0 && missing != 0) {
+            wait_failed(x, status, missing); /* who that is, is known best here */
+        } else {
+            sol_boot_fail(boot, status, "%s", text);
+        }
     } else {
         sol_boot_fail(boot, SOL_ERR_MISMATCH,
                       "ranks %d and %d are at different points of their set-up (exchange %u of %u "
@@ -195,27 +239,28 @@ static sol_status_t collect(exchange_t *x, uint64_t from, uint32_t total, keep_f
 {
     sol_boot_t *boot = x->boot;
     uint32_t done[SOL_MAX_RANKS] = {0};
-    while (from != 0) {
+    x->from = from;
+    while (x->from != 0) {
         struct pollfd fds[1 + SOL_MAX_RANKS];
         for (int r = 0; r < boot->nranks; r++) {
             fds[1 + r] = (struct pollfd){.fd = boot->sockets[r], .events = POLLIN};
         }
         sol_status_t status = sol_boot_poll(&x->wait, fds, boot->nranks, 0);
         if (status != SOL_OK) {
-            return wait_failed(x, status, from);
+            return wait_failed(x, status, x->from);
         }
         for (int r = 0; r < boot->nranks; r++) {
             int got = fds[1 + r].revents != 0 ? take_piece(x, r, total) : 0;
             if (got < 0) {
                 return boot->broken;
             }
-            if (got > 0 && ((from >> r & 1) == 0 || !keep(x, context, r, &done[r]))) {
+            if (got > 0 && ((x->from >> r & 1) == 0 || !keep(x, context, r, &done[r]))) {
                 sol_boot_close_fds(boot->record.fds, boot->record.nfds);
                 return sol_boot_fail(boot, SOL_ERR_INTERNAL, "rank %d sent %s that do not fit", r,
                                      x->what);
             }
             if (got > 0 && done[r] >= total) {
-                from &= ~((uint64_t)1 << r);
+                x->from &= ~((uint64_t)1 << r);
             }
         }
     }
@@ -465,6 +510,11 @@ sol_status_t sol_boot_open(sol_boot_t **result, const sol_boot_config_t *config)
     }
     *result = boot;
     return SOL_OK;
+}
+
+void sol_boot_opened(sol_boot_t *boot)
+{
+    boot->abort_flag = NULL;
 }
 
 int sol_boot_pid(const sol_boot_t *boot, int rank)

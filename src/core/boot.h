@@ -27,10 +27,11 @@ typedef struct sol_boot_config {
     sol_backend_kind_t backend; /* all ranks must agree */
     int timeout_ms;
     const _Atomic int *abort_flag; /* polled while waiting; may be NULL */
-    /* While joining: has this rank of the new group gone for certain, so that nobody need wait for
-     * it? Asked now and then; only looks. NULL: not known. */
-    bool (*gone)(void *context, int rank);
-    void *gone_context;
+    /* While joining: SOL_OK, or why this other rank of the new group will not come, in `why`, so
+     * that nobody waits for it and all hear the first cause. Asked now and then; only looks. NULL:
+     * not known. */
+    sol_status_t (*absent)(void *context, int rank, char *why, size_t why_bytes);
+    void *absent_context;
     sol_boot_t *reserved; /* NULL, or sol_boot_reserve's: taken, whatever the outcome */
 } sol_boot_config_t;
 
@@ -46,6 +47,8 @@ sol_status_t sol_boot_all_gather(sol_boot_t *boot, const void *mine, size_t byte
  * nranks * count, rank-major, its own duplicated; close-on-exec; the caller closes them. One that
  * is -1 arrives as -1: how a rank says that it has none. On failure none is left open. */
 sol_status_t sol_boot_share_fds(sol_boot_t *boot, const int *fds, int count, int *all);
+/* The communicator has been made: whatever abort_flag belongs to may go. */
+void sol_boot_opened(sol_boot_t *boot);
 /* pid of each rank as the kernel vouches for it (SO_PEERCRED through rank 0); 0: it cannot be seen
  * from here, in another PID namespace. */
 int sol_boot_pid(const sol_boot_t *boot, int rank);

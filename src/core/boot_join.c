@@ -23,11 +23,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HELLO_NS 2000000000u   /* how long a connection may be silent */
-#define LINGER_NS 500000000u   /* how long a failed rank 0 stays to tell late comers why */
-#define PROGRESS_NS 100000000u /* how often those who wait hear who is missing */
-#define LOOK_NS 20000000u      /* how often ranks that may be gone are looked for */
-#define PENDING_MAX 96         /* connections that have not said hello */
+#define HELLO_NS 2000000000u       /* how long a connection may be silent */
+#define LINGER_NS 2000000000u      /* how long a failed rank 0 stays to tell late comers why ... */
+#define LINGER_KNOWN_NS 500000000u /* ... and where most of them can learn it elsewhere */
+#define PROGRESS_NS 100000000u     /* how often those who wait hear who is missing */
+#define LOOK_NS 20000000u          /* how often ranks that may be gone are looked for */
+#define PENDING_MAX 96             /* connections that have not said hello */
 #define RETRY_FIRST_NS 50000u
 #define RETRY_SOON_NS 2000000u
 #define RETRY_LATE_NS 10000000u
@@ -96,7 +97,7 @@ typedef struct gathering {
     pending_t pending[PENDING_MAX];
     int npending;
     const sol_boot_config_t *config;
-    uint64_t next_look_ns; /* at who is gone */
+    uint64_t next_look_ns; /* at who will not come */
     uint64_t joined;       /* ranks that are in; bit 0 from the start */
     uint64_t reported;     /* `joined` as the others last heard it */
     int told;              /* members turned away since it failed */
@@ -273,17 +274,23 @@ static void drop_silent(gathering_t *g, uint64_t now)
     }
 }
 
-/* A rank that will never come ends it for all. */
-static void look_for_gone(gathering_t *g, uint64_t now)
+/* Fails with the first cause where `rank` will not come. */
+static sol_status_t check_absent(const sol_boot_config_t *config, sol_boot_t *boot, int rank)
 {
-    const sol_boot_config_t *config = g->config;
-    if (config->gone == NULL || now < g->next_look_ns || g->boot->broken != SOL_OK) {
+    char why[SOL_BOOT_TEXT];
+    sol_status_t status = config->absent(config->absent_context, rank, why, sizeof(why));
+    return status == SOL_OK ? SOL_OK : sol_boot_fail(boot, status, "%s", why);
+}
+
+/* A rank that will never come ends it for all. */
+static void look_for_absent(gathering_t *g, uint64_t now)
+{
+    if (g->config->absent == NULL || now < g->next_look_ns || g->boot->broken != SOL_OK) {
         return;
     }
     g->next_look_ns = now + LOOK_NS;
     for (int r = 1; r < g->boot->nranks; r++) {
-        if ((g->joined >> r & 1) == 0 && config->gone(config->gone_context, r)) {
-            sol_boot_fail(g->boot, SOL_ERR_PEER, "rank %d is gone: it did not come", r);
+        if ((g->joined >> r & 1) == 0 && check_absent(g->config, g->boot, r) != SOL_OK) {
             g->told++; /* nobody waits for it */
             return;
         }
@@ -303,7 +310,7 @@ static sol_status_t turn(gathering_t *g)
     for (int r = 1; r < boot->nranks; r++) {
         fds[n++] = (struct pollfd){.fd = boot->sockets[r], .events = POLLIN};
     }
-    uint64_t tick = g->config->gone != NULL ? LOOK_NS : PROGRESS_NS;
+    uint64_t tick = g->config->absent != NULL ? LOOK_NS : PROGRESS_NS;
     sol_status_t status = sol_boot_poll(&g->wait, fds, n - 1, sol_now_ns() + tick);
     if (status != SOL_OK) {
         return status;
@@ -322,7 +329,7 @@ static sol_status_t turn(gathering_t *g)
         accept_new(g);
     }
     drop_silent(g, sol_now_ns());
-    look_for_gone(g, sol_now_ns());
+    look_for_absent(g, sol_now_ns());
     return SOL_OK;
 }
 
@@ -356,7 +363,7 @@ static void gather_ranks(gathering_t *g)
 /* Ranks that are still on their way hear the reason too, instead of waiting for nobody. */
 static void tell_late_comers(gathering_t *g)
 {
-    uint64_t end = sol_now_ns() + LINGER_NS;
+    uint64_t end = sol_now_ns() + (g->config->absent != NULL ? LINGER_KNOWN_NS : LINGER_NS);
     if (end < g->wait.deadline_ns) {
         g->wait.deadline_ns = end;
     }
@@ -462,16 +469,23 @@ static sol_status_t caller_failed(caller_t *c, sol_status_t status, const char *
     }
 }
 
+/* Will rank 0 never come, or never say more? Then it has failed. */
+static sol_status_t look_for_host(caller_t *c, uint64_t now)
+{
+    if (c->config->absent == NULL || c->boot->rank == 0 || now < c->next_look_ns) {
+        return SOL_OK;
+    }
+    c->next_look_ns = now + LOOK_NS;
+    return check_absent(c->config, c->boot, 0);
+}
+
 /* Waits before the next try: first very short, since ranks mostly start together. */
 static sol_status_t back_off(caller_t *c)
 {
     struct pollfd fds[1];
     uint64_t now = sol_now_ns();
-    if (c->config->gone != NULL && c->boot->rank != 0 && now >= c->next_look_ns) {
-        c->next_look_ns = now + LOOK_NS;
-        if (c->config->gone(c->config->gone_context, 0)) {
-            return sol_boot_fail(c->boot, SOL_ERR_PEER, "rank 0 is gone: it did not come");
-        }
+    if (look_for_host(c, now) != SOL_OK) {
+        return c->boot->broken;
     }
     uint64_t most = now - c->started_ns < SOON_NS ? RETRY_SOON_NS : RETRY_LATE_NS;
     sol_status_t status = sol_boot_poll(&c->wait, fds, 0, now + c->retry_ns);
@@ -524,9 +538,12 @@ static sol_status_t say_hello(caller_t *c, int fd, int host_pid, bool *again)
     sol_status_t status = sol_boot_send(fd, &c->wait, &head, &c->hello, NULL, 0);
     while (status == SOL_OK && !done) {
         struct pollfd fds[2] = {{.fd = -1}, {.fd = fd, .events = POLLIN}};
-        status = sol_boot_poll(&c->wait, fds, 1, 0);
-        if (status == SOL_OK) {
+        uint64_t tick = c->config->absent != NULL ? sol_now_ns() + LOOK_NS : 0;
+        status = sol_boot_poll(&c->wait, fds, 1, tick);
+        if (status == SOL_OK && fds[1].revents != 0) {
             status = hear_host(c, fd, &done);
+        } else if (status == SOL_OK) { /* (after what it has said: that is nearer to the cause) */
+            status = look_for_host(c, sol_now_ns());
         }
     }
     if (status == SOL_OK) {
@@ -535,6 +552,7 @@ static sol_status_t say_hello(caller_t *c, int fd, int host_pid, bool *again)
         return SOL_OK;
     }
     if (boot->broken != SOL_OK) {
+        sol_boot_send_verdict(fd, boot->broken, boot->why); /* (rank 0's own, it does not read) */
         return boot->broken;
     }
     if (status != SOL_ERR_PEER) {

@@ -265,6 +265,7 @@ sol_status_t sol_comm_setup_read(sol_comm_setup_t *setup, const sol_comm_config_
     setup->foreign = NULL;
     setup->reserved = NULL;
     setup->parent = NULL;
+    setup->with_parent = false;
     setup->join_timeout_ms = 0;
     setup->alone = false;
     setup->timeout_ms = own.timeout_ms;
@@ -303,12 +304,45 @@ bool sol_comm_gone(sol_comm_t comm, int rank)
     return pid != (int)getpid() && process_ended(pid);
 }
 
-/* Of a group whose ranks are some of its parent's. */
-static bool gone_from_parent(void *context, int rank)
+/* Has the parent failed, here or elsewhere, so that nothing will come of a split of it? */
+static sol_status_t parent_failed(sol_comm_t parent, char *why, size_t why_bytes)
+{
+    if (parent->backend->poll_error != NULL) {
+        parent->backend->poll_error(parent);
+    }
+    /* acquire: pairs with the release in sol_comm_fail; the text is whole */
+    sol_status_t status = (sol_status_t)atomic_load_explicit(&parent->failed, memory_order_acquire);
+    if (status != SOL_OK) {
+        snprintf(why, why_bytes, "the communicator it is made of has failed: %s", parent->fatal);
+    }
+    return status;
+}
+
+/* Of a group whose ranks are some of its parent's: why `rank` of it will not come. A rank says why
+ * it gives up before it leaves, so the first cause is read, and not that it has left. */
+static sol_status_t absent_from_parent(void *context, int rank, char *why, size_t why_bytes)
 {
     const sol_comm_setup_t *setup = context;
+    sol_comm_t parent = setup->parent;
     int there = setup->parent_ranks[rank] - 1;
-    return there >= 0 && there != setup->parent->rank && sol_comm_gone(setup->parent, there);
+    char text[SOL_WILL_TEXT];
+    sol_status_t status = SOL_OK;
+    if (setup->with_parent) {
+        status = parent_failed(parent, why, why_bytes);
+    }
+    if (status != SOL_OK || there < 0 || there == parent->rank) {
+        return status;
+    }
+    bool gone = sol_comm_gone(parent, there); /* first: it said why before */
+    if (parent->backend->given_up != NULL) {
+        status = parent->backend->given_up(parent, there, sol_id_tag(&setup->id), text);
+    }
+    if (status != SOL_OK) {
+        snprintf(why, why_bytes, "rank %d gave up: %s", rank, text);
+        return status;
+    }
+    snprintf(why, why_bytes, "rank %d is gone: it did not come", rank);
+    return gone ? SOL_ERR_PEER : SOL_OK;
 }
 
 /* -------------------------------------------------------------------------- making */
@@ -380,16 +414,17 @@ void sol_comm_unreserve(sol_comm_setup_t *setup)
     }
 }
 
-sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
+/* This rank will not come to the group after all, or leaves it: the others hear why. */
+static void give_up(const sol_comm_setup_t *setup, sol_status_t status)
 {
-    sol_fork_watch();
-    sol_comm_t comm = setup->reserved;
-    if (comm == NULL && sol_use_prepare()) {
-        comm = get_handle();
+    sol_comm_t parent = setup->parent;
+    if (parent != NULL && parent->backend->give_up != NULL) {
+        parent->backend->give_up(parent, sol_id_tag(&setup->id), status, sol_thread_error_text());
     }
-    if (comm == NULL) {
-        return sol_thread_error(SOL_ERR_MEMORY, "no memory for a communicator");
-    }
+}
+
+static sol_status_t join(sol_comm_t comm, const sol_comm_setup_t *setup)
+{
     fill(comm, setup);
     sol_boot_config_t boot = {.id = &comm->id,
                               .reserved = comm->boot,
@@ -399,19 +434,35 @@ sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
                               .timeout_ms = setup->join_timeout_ms != 0 ? setup->join_timeout_ms
                                                                         : setup->timeout_ms};
     if (setup->parent != NULL) {
-        boot.gone = gone_from_parent;
-        boot.gone_context = (void *)(uintptr_t)setup;
+        boot.absent = absent_from_parent;
+        boot.absent_context = (void *)(uintptr_t)setup;
+        boot.abort_flag = setup->with_parent ? &setup->parent->abort_flag : NULL;
     }
     comm->boot = NULL;
     sol_status_t status = sol_boot_open(&comm->boot, &boot);
-    if (status == SOL_OK) {
-        status = open_backend(comm);
+    return status == SOL_OK ? open_backend(comm) : status;
+}
+
+sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
+{
+    sol_fork_watch();
+    sol_comm_t comm = setup->reserved;
+    if (comm == NULL && sol_use_prepare()) {
+        comm = get_handle();
     }
+    if (comm == NULL) {
+        sol_thread_error(SOL_ERR_MEMORY, "no memory for a communicator");
+        give_up(setup, SOL_ERR_MEMORY);
+        return SOL_ERR_MEMORY;
+    }
+    sol_status_t status = join(comm, setup);
     if (status == SOL_OK) {
+        sol_boot_opened(comm->boot);
         comm->magic = SOL_COMM_MAGIC;
         *result = comm;
         return SOL_OK;
     }
+    give_up(setup, status);
     sol_thread_error(status, "%s, rank %d of %d, could not be made: %s", comm->name, comm->rank,
                      comm->nranks, sol_thread_error_text());
     sol_log(SOL_LOG_INFO, "%s", sol_thread_error_text());

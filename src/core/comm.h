@@ -95,6 +95,10 @@ sol_status_t sol_comm_fail(sol_comm_t comm, sol_status_t status, const char *for
     SOL_PRINTF(3, 4);
 sol_status_t sol_comm_error(sol_comm_t comm, sol_status_t status, const char *format, ...)
     SOL_PRINTF(3, 4);
+/* sol_comm_fail here, and, where the backend can tell the others, on all ranks: nobody waits for
+ * one that has failed. By the thread that uses the communicator. */
+sol_status_t sol_comm_fail_all(sol_comm_t comm, sol_status_t status, const char *format, ...)
+    SOL_PRINTF(3, 4);
 
 /* "all_reduce #12 (1024 x float32 = 4096 bytes, sum)" into text: the one way a call is named. */
 void sol_call_describe(const sol_call_t *call, char *text, size_t bytes);

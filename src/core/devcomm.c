@@ -42,7 +42,8 @@ static sol_status_t agree_on_config(sol_comm_t comm, const sol_dev_config_t *con
     sol_agree_t own = {.what = SOL_AGREE_DEV_COMM, .bytes = fingerprint(config)};
     sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
     if (all == NULL) {
-        sol_comm_fail(comm, SOL_ERR_MEMORY, "sol_dev_comm_create: no memory to compare configs");
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY,
+                          "sol_dev_comm_create: no memory to compare configs");
         return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
     }
     sol_status_t status = sol_agree_exchange(comm, &own, all);

@@ -34,6 +34,17 @@ sol_status_t sol_comm_fail(sol_comm_t comm, sol_status_t status, const char *for
     return sol_thread_error(status, "%s", text);
 }
 
+sol_status_t sol_comm_fail_all(sol_comm_t comm, sol_status_t status, const char *format, ...)
+{
+    char text[SOL_ERROR_TEXT - 128]; /* room for what each rank puts before it */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return comm->backend->fail != NULL ? comm->backend->fail(comm, status, text)
+                                       : sol_comm_fail(comm, status, "%s", text);
+}
+
 sol_status_t sol_comm_error(sol_comm_t comm, sol_status_t status, const char *format, ...)
 {
     char text[SOL_ERROR_TEXT];

@@ -85,7 +85,7 @@ static sol_status_t agree_on_config(sol_comm_t comm, const sol_moe_config_t *c)
     }
     sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof *all);
     if (all == NULL) {
-        sol_comm_fail(comm, SOL_ERR_MEMORY, "sol_moe_create: no memory to compare configs");
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY, "sol_moe_create: no memory to compare configs");
         return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
     }
     sol_status_t status = sol_agree_exchange(comm, &own, all);
@@ -420,8 +420,8 @@ static sol_status_t move_tokens(struct sol_moe *moe, const sol_moe_dispatch_args
     }
     moe->records = displace(moe->came, moe->came_displs, n);
     if (status == SOL_OK && moe->records > moe->shape.rows_per_expert) {
-        status = sol_comm_fail(moe->comm, SOL_ERR_INTERNAL, "%s: %zu tokens came", names[0][2],
-                               moe->records);
+        status = sol_comm_fail_all(moe->comm, SOL_ERR_INTERNAL, "%s: %zu tokens came", names[0][2],
+                                   moe->records);
     }
     status = status == SOL_OK ? exchange(moe, false) : status;
     if (status == SOL_OK) {

@@ -52,7 +52,7 @@ void *sol_fused_scratch(sol_comm_t comm, const char *who, size_t bytes)
 {
     void *memory = sol_calloc(1, bytes);
     if (memory == NULL) {
-        sol_comm_fail(comm, SOL_ERR_MEMORY, "%s: no memory for %zu bytes", who, bytes);
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY, "%s: no memory for %zu bytes", who, bytes);
         comm->backend->abort(comm);
     }
     return memory;

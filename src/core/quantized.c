@@ -131,7 +131,7 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_call_t *call, sol_dtype
     w.sums = sol_calloc(padded * SOL_QUANTIZED_GROUP, sizeof(float));
     sol_status_t status = SOL_OK;
     if (w.own == NULL || w.all == NULL || w.sums == NULL) { /* the others are not to wait for it */
-        status = sol_comm_fail(comm, SOL_ERR_MEMORY, WHO ": no memory for scratch");
+        status = sol_comm_fail_all(comm, SOL_ERR_MEMORY, WHO ": no memory for scratch");
         comm->backend->abort(comm);
     }
     for (size_t i = 0; i < call->count && status == SOL_OK; i += PIECE * SOL_QUANTIZED_GROUP) {

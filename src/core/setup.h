@@ -38,6 +38,7 @@ typedef struct sol_comm_setup {
     uint64_t debug_epoch;
     char name[SOL_COMM_NAME];
     sol_comm_t parent; /* not NULL: of which ranks are expected, and whose it knows to be gone */
+    bool with_parent;  /* and which has to stay good, and not be aborted, meanwhile */
     signed char
         parent_ranks[SOL_MAX_RANKS]; /* 1 + the rank there of each rank here; 0: a new one */
     sol_comm_t reserved;             /* sol_comm_reserve's; taken by sol_comm_make */

@@ -30,7 +30,7 @@ static sol_status_t agree(sol_comm_t comm, sol_agree_what what, sol_sleep_level_
     sol_agree_t own = {.what = what, .bytes = (uint64_t)level};
     sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
     if (all == NULL) {
-        sol_comm_fail(comm, SOL_ERR_MEMORY, "no memory to meet the other ranks");
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY, "no memory to meet the other ranks");
         return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
     }
     sol_status_t status = sol_agree_exchange(comm, &own, all);

@@ -49,7 +49,7 @@ static void place(const sol_agree_t *all, int nranks, int self, sol_comm_setup_t
 static sol_status_t give_up(sol_comm_t comm, sol_status_t status)
 {
     sol_boot_break(comm->boot, status);
-    return sol_comm_fail(comm, status, "sol_comm_split: %s", sol_thread_error_text());
+    return sol_comm_fail_all(comm, status, "sol_comm_split: %s", sol_thread_error_text());
 }
 
 static sol_status_t join_part(split_job_t *split, sol_comm_t comm, sol_agree_t *own,
@@ -63,6 +63,7 @@ static sol_status_t join_part(split_job_t *split, sol_comm_t comm, sol_agree_t *
     }
     place(all, comm->nranks, comm->rank, &split->setup);
     split->setup.parent = comm;
+    split->setup.with_parent = true;
     status = sol_comm_make(&split->setup, &split->made);
     split->setup.reserved = NULL; /* taken */
     if (status != SOL_OK) {
@@ -189,6 +190,7 @@ static sol_status_t agree_to_grow(sol_comm_t comm, grow_job_t *grow, sol_agree_t
     }
     grow->setup.id = all[0].id;
     grow->setup.parent = comm;
+    grow->setup.with_parent = true;
     for (int r = 0; r < comm->nranks; r++) {
         grow->setup.parent_ranks[r] = (signed char)(r + 1);
     }
@@ -207,7 +209,7 @@ static sol_status_t grow_run(sol_job_t *job)
     if (all == NULL) {
         status = sol_thread_error(SOL_ERR_MEMORY, "no memory to grow");
         sol_boot_break(comm->boot, status);
-        return sol_comm_fail(comm, status, "sol_comm_grow: %s", sol_thread_error_text());
+        return sol_comm_fail_all(comm, status, "sol_comm_grow: %s", sol_thread_error_text());
     }
     status = agree_to_grow(comm, grow, all);
     sol_free(all);

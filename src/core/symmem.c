@@ -23,7 +23,7 @@ static sol_status_t agree_on_bytes(sol_comm_t comm, size_t bytes)
     sol_agree_t own = {.what = SOL_AGREE_MEM_ALLOC, .bytes = bytes};
     sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
     if (all == NULL) {
-        sol_comm_fail(comm, SOL_ERR_MEMORY, "sol_mem_alloc: no memory to compare sizes");
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY, "sol_mem_alloc: no memory to compare sizes");
         return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
     }
     sol_status_t status = sol_agree_exchange(comm, &own, all);

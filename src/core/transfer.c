@@ -37,7 +37,8 @@ static sol_status_t agree_on_numbers(sol_comm_t comm, const sol_transfer_config_
         .what = SOL_AGREE_TRANSFER, .color = config->nregions, .key = config->counters};
     sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof(*all));
     if (all == NULL) {
-        sol_comm_fail(comm, SOL_ERR_MEMORY, "sol_transfer_create: no memory to compare numbers");
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY,
+                          "sol_transfer_create: no memory to compare numbers");
         return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
     }
     sol_status_t status = sol_agree_exchange(comm, &own, all);
@@ -116,7 +117,7 @@ static sol_status_t exchange(sol_comm_t comm, struct sol_transfer *t, const sol_
     const size_t each = 1 + (size_t)t->nregions;
     sol_place_t *places = sol_calloc(each * ((size_t)comm->nranks + 1), sizeof(*places));
     if (places == NULL) {
-        sol_comm_fail(comm, SOL_ERR_MEMORY, "sol_transfer_create: no memory for places");
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY, "sol_transfer_create: no memory for places");
         return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
     }
     sol_place_t *own = &places[each * (size_t)comm->nranks];
@@ -124,7 +125,7 @@ static sol_status_t exchange(sol_comm_t comm, struct sol_transfer *t, const sol_
     sol_status_t wire = sol_boot_all_gather(comm->boot, own, each * sizeof(*own), places);
     if (wire != SOL_OK) {
         sol_free(places);
-        return sol_comm_fail(comm, wire, "sol_transfer_create: %s", sol_thread_error_text());
+        return sol_comm_fail_all(comm, wire, "sol_transfer_create: %s", sol_thread_error_text());
     }
     /* a rank that could not offer says so in the outcome: nothing is looked up then */
     sol_status_t status = sol_agree_outcome(comm, mine);
@@ -492,15 +493,6 @@ static bool deserted(const waiting_t *w)
     return true;
 }
 
-/* Make it fail here and everywhere. */
-static sol_status_t fail(sol_comm_t comm, sol_status_t status, const char *text)
-{
-    if (comm->backend->fail != NULL) {
-        return comm->backend->fail(comm, status, text);
-    }
-    return sol_comm_fail(comm, status, "%s", text);
-}
-
 /* The rarer thoughts of a wait: has it all failed, is there anybody? */
 static sol_status_t consider(waiting_t *w, uint64_t now)
 {
@@ -514,7 +506,7 @@ static sol_status_t consider(waiting_t *w, uint64_t now)
         w->check_ns = now + CHECK_NS;
         if (w->suspect) {
             describe(w, text, sizeof(text));
-            return fail(comm, SOL_ERR_PEER, strcat(text, ", but its ranks are gone"));
+            return sol_comm_fail_all(comm, SOL_ERR_PEER, "%s, but its ranks are gone", text);
         }
         w->suspect = deserted(w);
     }
@@ -576,7 +568,7 @@ sol_status_t sol_transfer_await(sol_transfer_t transfer, int counter, int from, 
         status = wait_for(&w, comm->timeout_ns, &reached);
         if (status == SOL_OK && !reached) {
             describe(&w, text, sizeof(text));
-            status = fail(comm, SOL_ERR_TIMEOUT, text);
+            status = sol_comm_fail_all(comm, SOL_ERR_TIMEOUT, "%s", text);
         }
     }
     sol_use_end();

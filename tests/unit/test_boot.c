@@ -19,6 +19,8 @@
 #include <cmocka.h>
 
 #define BIG 200000
+#define SOON                                                                                       \
+    9 /* s: an event ended it, not the timeout of 10 or 20 s; load does not take that long */
 
 /* ------------------------------------------------------------------ ranks as threads */
 
@@ -246,7 +248,7 @@ static void test_absent(void **state)
     for (int r = 1; r < 4; r++) {
         assert_int_equal(actors[r].status, SOL_ERR_TIMEOUT);
         assert_non_null(strstr(actors[r].text, "rank 0 did not come"));
-        assert_true(actors[r].seconds > 0.39 && actors[r].seconds < 2);
+        assert_true(actors[r].seconds > 0.39 && actors[r].seconds < SOON);
     }
     fill(actors, 5, &id, 400, NULL);
     play(actors, 3); /* without 3 and 4 */
@@ -258,25 +260,25 @@ static void test_mismatch(void **state)
     actor_t actors[3];
     sol_unique_id_t id = fresh_id();
     (void)state;
-    fill(actors, 3, &id, 5000, NULL);
+    fill(actors, 3, &id, 20000, NULL);
     actors[2].config.nranks = 4;
     play(actors, 3);
     all_failed(actors, 3, SOL_ERR_MISMATCH, "passed nranks 4, rank 0 passed 3");
-    fill(actors, 3, &id, 5000, NULL);
+    fill(actors, 3, &id, 20000, NULL);
     actors[1].config.rank = 2;
     play(actors, 3);
     all_failed(actors, 3, SOL_ERR_MISMATCH, "rank 2 came twice");
-    fill(actors, 3, &id, 5000, NULL);
+    fill(actors, 3, &id, 20000, NULL);
     actors[1].config.rank = 0;
     actors[2].delay_us = 50000; /* a late comer hears it too */
     play(actors, 3);
     all_failed(actors, 3, SOL_ERR_MISMATCH, "rank 0 came twice");
-    fill(actors, 3, &id, 5000, NULL);
+    fill(actors, 3, &id, 20000, NULL);
     actors[1].config.backend = SOL_BACKEND_CUDA;
     play(actors, 3);
     all_failed(actors, 3, SOL_ERR_MISMATCH, "rank 1");
     for (int r = 0; r < 3; r++) {
-        assert_true(actors[r].seconds < 2);
+        assert_true(actors[r].seconds < SOON);
     }
 }
 
@@ -294,10 +296,10 @@ static void test_out_of_step(void **state)
     actor_t actors[3];
     sol_unique_id_t id = fresh_id();
     (void)state;
-    fill(actors, 3, &id, 5000, gather_different);
+    fill(actors, 3, &id, 20000, gather_different);
     play(actors, 3);
     all_failed(actors, 3, SOL_ERR_MISMATCH, "different points");
-    assert_true(actors[0].seconds < 2 && actors[1].seconds < 2 && actors[2].seconds < 2);
+    assert_true(actors[0].seconds < SOON && actors[1].seconds < SOON && actors[2].seconds < SOON);
 }
 
 static void one_breaks(actor_t *actor)
@@ -338,7 +340,7 @@ static void test_leave(void **state)
     play(actors, 3);
     actors[1] = actors[0];
     all_failed(actors, 3, SOL_ERR_PEER, "rank 1 died or left");
-    assert_true(actors[2].seconds < 2);
+    assert_true(actors[2].seconds < SOON);
 }
 
 static void wait_for_abort(actor_t *actor)
@@ -359,7 +361,7 @@ static void test_interrupt(void **state)
     fill(actors, 4, &id, 10000, wait_for_abort);
     play(actors, 4);
     all_failed(actors, 4, SOL_ERR_ABORTED, "abort");
-    assert_true(actors[0].seconds < 2);
+    assert_true(actors[0].seconds < SOON);
 }
 
 static _Atomic int abort_flag;
@@ -383,7 +385,7 @@ static void test_abort_flag(void **state)
     play(actors, 2);
     pthread_join(thread, NULL);
     all_failed(actors, 2, SOL_ERR_ABORTED, "abort");
-    assert_true(actors[1].seconds < 2);
+    assert_true(actors[1].seconds < SOON);
 }
 
 /* ------------------------------------------------------------- strangers at the door */
@@ -491,7 +493,7 @@ static void test_strangers(void **state)
     pthread_join(siege.thread, NULL);
     sol_boot_close_fds(siege.fds, siege.nfds);
     all_fine(actors, 4);
-    assert_true(actors[0].seconds < 3);
+    assert_true(actors[0].seconds < SOON);
 }
 
 static void *other_version(void *argument)
@@ -543,7 +545,7 @@ static void test_death_while_joining(void **state)
     play(actors, 2);
     pthread_join(siege.thread, NULL);
     all_failed(actors, 2, SOL_ERR_PEER, "rank 2");
-    assert_true(actors[0].seconds < 2);
+    assert_true(actors[0].seconds < SOON);
 }
 
 /* Another user takes the address first, or knocks: never trusted, never told anything. */

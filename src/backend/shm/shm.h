@@ -96,6 +96,16 @@ typedef struct sol_shm_learned {
     _Atomic uint32_t latest_ns[2][SOL_SHM_PLANS];
 } sol_shm_learned_t;
 
+/* Why the owner gave up a group of these ranks: ranks that wait for it there read it, also when it
+ * has left. `group` is 0 while the rest is written, and may be written over. */
+#define SOL_SHM_WILLS 4
+typedef struct sol_shm_will {
+    _Atomic uint64_t group;
+    _Atomic uint64_t started; /* its calls then */
+    _Atomic int status;
+    _Atomic uint64_t text[SOL_WILL_TEXT / 8];
+} sol_shm_will_t;
+
 typedef struct sol_shm_control {
     uint64_t magic;
     unsigned char token[16];
@@ -109,6 +119,9 @@ typedef struct sol_shm_control {
     _Atomic uint32_t story_state;                       /* 0 none, 1 being written, 2 there */
     _Atomic int story_status;
     char story[SOL_ERROR_TEXT];
+
+    sol_shm_will_t wills[SOL_SHM_WILLS]; /* number i at i % SOL_SHM_WILLS */
+    _Atomic uint32_t will_count;
 
     alignas(SOL_SHM_APART) _Atomic uint64_t started; /* index of the last call begun */
     _Atomic uint64_t finished;                       /* and completed */
@@ -444,6 +457,9 @@ sol_status_t sol_shm_compare_calls(sol_shm_t *s, int rank);
 bool sol_shm_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at);
 /* For dumps: when `rank` came to the last collectives; only reads memory. */
 bool sol_shm_skew(sol_comm_t comm, int rank, sol_skew_t *skew);
+/* Leave word why a group of these ranks was given up, and read what `rank` has left. */
+void sol_shm_give_up(sol_comm_t comm, uint64_t group, sol_status_t status, const char *text);
+sol_status_t sol_shm_given_up(sol_comm_t comm, int rank, uint64_t group, char text[SOL_WILL_TEXT]);
 /* Put this rank's story where the others read it and end their waits. Any thread. */
 void sol_shm_tell(sol_shm_t *s, sol_status_t status, const char *text);
 

@@ -184,6 +184,8 @@ const sol_backend_t sol_backend_shm = {
     .info = shm_info,
     .query = shm_query,
     .gone = sol_shm_gone,
+    .give_up = sol_shm_give_up,
+    .given_up = sol_shm_given_up,
     .whereabouts = sol_shm_whereabouts,
     .skew = sol_shm_skew,
 };

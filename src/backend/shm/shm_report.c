@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---------------------------------------------------------------------------- signatures */
 
@@ -303,12 +304,80 @@ sol_status_t sol_shm_fail_timeout(sol_shm_t *s, const sol_shm_wait_t *w, uint64_
 
 sol_status_t sol_shm_fail_gone(sol_shm_t *s, int rank, bool died)
 {
-    char own[256], where[320];
+    char own[256], where[320], will[SOL_WILL_TEXT];
     describe_own(s, own, sizeof(own));
     describe_whereabouts(&s->peers[rank], where, sizeof(where));
-    return sol_shm_fail(s, SOL_ERR_PEER, "%s: rank %d (pid %d), %s, %s", own, rank,
+    bool said = sol_shm_given_up(s->comm, rank, 0, will) != SOL_OK;
+    return sol_shm_fail(s, SOL_ERR_PEER, "%s: rank %d (pid %d), %s, %s%s%.400s", own, rank,
                         s->peers[rank].pid, where,
-                        died ? "is gone: its process ended" : "has destroyed its communicator");
+                        died ? "is gone: its process ended" : "has destroyed its communicator",
+                        said ? ", after it gave up a group of it: " : "", said ? will : "");
+}
+
+/* ------------------------------------------------------------------------------ giving up */
+
+void sol_shm_give_up(sol_comm_t comm, uint64_t group, sol_status_t status, const char *text)
+{
+    const sol_shm_t *s = comm->state;
+    uint32_t number = atomic_load_explicit(&s->control->will_count, memory_order_relaxed);
+    sol_shm_will_t *will = &s->control->wills[number % SOL_SHM_WILLS];
+    uint64_t words[SOL_WILL_TEXT / 8] = {0};
+    snprintf((char *)words, sizeof(words), "%s", text);
+    atomic_store_explicit(&will->group, 0, memory_order_relaxed);
+    /* release on each: who sees a new word has a group of 0 or the new one to see too */
+    for (size_t i = 0; i < SOL_WILL_TEXT / 8; i++) {
+        atomic_store_explicit(&will->text[i], words[i], memory_order_release);
+    }
+    atomic_store_explicit(&will->status, (int)status, memory_order_release);
+    atomic_store_explicit(&will->started,
+                          atomic_load_explicit(&s->control->started, memory_order_relaxed),
+                          memory_order_release);
+    atomic_store_explicit(&will->group, group, memory_order_release);
+    atomic_store_explicit(&s->control->will_count, number + 1, memory_order_release);
+}
+
+/* The will in this slot, if it is about `group`, 0: about any; else SOL_OK. */
+static sol_status_t read_will(const sol_shm_will_t *will, uint64_t group, uint64_t *started,
+                              char text[SOL_WILL_TEXT])
+{
+    uint64_t words[SOL_WILL_TEXT / 8];
+    uint64_t about = atomic_load_explicit(&will->group, memory_order_acquire);
+    if (about == 0 || (group != 0 && about != group)) {
+        return SOL_OK;
+    }
+    for (size_t i = 0; i < SOL_WILL_TEXT / 8; i++) {
+        words[i] = atomic_load_explicit(&will->text[i], memory_order_acquire);
+    }
+    int status = atomic_load_explicit(&will->status, memory_order_acquire);
+    *started = atomic_load_explicit(&will->started, memory_order_acquire);
+    if (atomic_load_explicit(&will->group, memory_order_acquire) != about) {
+        return SOL_OK;
+    }
+    memcpy(text, words, SOL_WILL_TEXT);
+    text[SOL_WILL_TEXT - 1] = '\0';
+    bool known = status <= SOL_ERR_ARGUMENT && status >= SOL_ERR_INTERNAL;
+    return known ? (sol_status_t)status : SOL_ERR_PEER;
+}
+
+sol_status_t sol_shm_given_up(sol_comm_t comm, int rank, uint64_t group, char text[SOL_WILL_TEXT])
+{
+    const sol_shm_t *s = comm->state;
+    const sol_shm_control_t *control = s->peers[rank].control;
+    uint32_t count = atomic_load_explicit(&control->will_count, memory_order_acquire);
+    uint64_t started;
+    if (group == 0) {
+        uint64_t now = atomic_load_explicit(&control->started, memory_order_acquire);
+        unsigned last = count - 1u;
+        sol_status_t status =
+            count == 0 ? SOL_OK
+                       : read_will(&control->wills[last % SOL_SHM_WILLS], 0, &started, text);
+        return status != SOL_OK && started == now ? status : SOL_OK;
+    }
+    sol_status_t status = SOL_OK;
+    for (unsigned i = 0; i < SOL_SHM_WILLS && status == SOL_OK; i++) {
+        status = read_will(&control->wills[i], group, &started, text);
+    }
+    return status;
 }
 
 static const char *pair_story(const sol_shm_t *s, int rank, char *text, size_t bytes)

@@ -127,7 +127,8 @@ bool sol_shm_gone(sol_comm_t comm, int rank)
 {
     const sol_shm_t *s = comm->state;
     const sol_shm_peer_t *peer = &s->peers[rank];
-    return atomic_load_explicit(&peer->control->closed, memory_order_relaxed) != 0 ||
+    /* acquire: why it left was written before; pairs with the release in sol_shm_close */
+    return atomic_load_explicit(&peer->control->closed, memory_order_acquire) != 0 ||
            process_gone(s, rank);
 }
 
