@@ -206,7 +206,7 @@ run headers 60 'tests/lint/headers.sh'
 lanes kernels 1500 'tests/kernels/gate.py' lint-cppcheck 300 'scripts/lint.sh cppcheck' \
     -- emulator 900 'emulator build/gcc' \
     mutants 1500 'tests/emu/mutants/run.sh build/gcc $(share tests/emu/mutants/mutants.txt)' \
-    device 300 'tests/emu/device.sh build/gcc' \
+    device 300 'tests/emu/device.sh build/gcc && tests/emu/guide.sh build/gcc' \
     device-mutants 1500 'tests/emu/mutants/device.sh build/gcc $(share tests/emu/mutants/device.txt)' \
     proofs 500 'proofs/run.sh --quick' \
     fuzz 200 'tests/fuzz/run.sh 3'

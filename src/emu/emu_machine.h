@@ -345,7 +345,8 @@ void emu_report_finish(void);
 void emu_report_open(void);
 /* "function file:line" for each address. */
 void emu_say_where(uintptr_t pc, const char *indent);
-/* Do two addresses of kernel code come from the same lines, inlining included? */
+/* Do two addresses of kernel code come from the same lines, inlining included? Yes, if nobody
+ * knows. */
 bool emu_same_line(uintptr_t a, uintptr_t b);
 void emu_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void emu_who(emu_id id, char *text, size_t bytes);

@@ -166,28 +166,35 @@ static void put(const char *format, ...)
     va_end(args);
 }
 
-/* The part of a path that people know: below src/ or tests/. */
+/* The part of a path that people know: below src/ or tests/, or below the current folder. */
 static const char *short_path(const char *path)
 {
     static const char *const roots[] = {"/include/solccl/", "/src/", "/tests/", "/examples/"};
+    static char here[1024];
+    const size_t length = getcwd(here, sizeof(here)) ? strlen(here) : 0;
     for (size_t i = 0; i < sizeof(roots) / sizeof(*roots); i++) {
         const char *found = strstr(path, roots[i]);
         if (found)
             return found + 1;
     }
+    if (length > 1 && strncmp(path, here, length) == 0 && path[length] == '/')
+        return path + length + 1;
     return path;
+}
+
+/* addr2line about this very program, though its file may have been built anew or be gone. */
+static FILE *lines_of(unsigned long pc)
+{
+    static char command[100]; /* (stacks of fibers are small) */
+    snprintf(command, sizeof(command), "addr2line -Cfipe /proc/%ld/exe %#lx 2>/dev/null",
+             (long)getpid(), pc - (unsigned long)&__executable_start);
+    return popen(command, "re");
 }
 
 static void put_lines(unsigned long pc, const char *indent)
 {
-    char command[300], exe[200], line[1024];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    if (n <= 0)
-        return;
-    exe[n] = 0;
-    snprintf(command, sizeof(command), "addr2line -Cfipe '%s' %#lx 2>/dev/null", exe,
-             pc - (unsigned long)&__executable_start);
-    FILE *f = popen(command, "re");
+    char line[1024];
+    FILE *f = lines_of(pc);
     bool any = false;
     while (f && fgets(line, sizeof(line), f)) {
         char *name = line, *at = strstr(line, " at ");
@@ -211,28 +218,30 @@ static void put_lines(unsigned long pc, const char *indent)
         put("%sat %#lx of the program\n", indent, pc - (unsigned long)&__executable_start);
 }
 
-/* addr2line's whole answer for an address, as a number. On whatever stack: little of it is used. */
+/* addr2line's whole answer for an address, as a number; 0: it has none. On whatever stack: little
+ * of it is used. */
 static uint64_t line_of(uintptr_t pc)
 {
     static struct {
         uintptr_t pc;
         uint64_t line;
     } known[256];
-    static char command[300], exe[200], line[1024];
+    static char line[1024];
     uint64_t hash = 0xcbf29ce484222325u;
     unsigned at = (unsigned)(pc * 0x9e3779b1u >> 8) & 255;
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    if (known[at].pc == pc || n <= 0)
+    bool any = false;
+    if (known[at].pc == pc)
         return known[at].line;
-    exe[n] = 0;
-    snprintf(command, sizeof(command), "addr2line -Cfipe '%s' %#lx 2>/dev/null", exe,
-             (unsigned long)(pc - 1 - (uintptr_t)&__executable_start));
-    FILE *f = popen(command, "re");
-    while (f && fgets(line, sizeof(line), f))
+    FILE *f = lines_of(pc - 1);
+    while (f && fgets(line, sizeof(line), f)) {
+        any = any || !strstr(line, "??");
         for (const char *c = line; *c && strncmp(c, " (discriminator", 15) != 0; c++)
             hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    }
     if (f)
         pclose(f);
+    if (!any)
+        return 0; /* (the next time there may be one) */
     known[at].pc = pc;
     known[at].line = hash;
     return hash;
@@ -240,7 +249,8 @@ static uint64_t line_of(uintptr_t pc)
 
 bool emu_same_line(uintptr_t a, uintptr_t b)
 {
-    return a == b || line_of(a) == line_of(b);
+    const uint64_t x = a == b ? 0 : line_of(a), y = a == b ? 0 : line_of(b);
+    return x == 0 || y == 0 || x == y;
 }
 
 /* Turn the text into the report. On the host's stack. */

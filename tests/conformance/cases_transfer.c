@@ -436,7 +436,8 @@ static void refuse_writes(conf_t *conf, sol_transfer_t t, void *memory)
     WRITE(SOL_OK, {NULL, 0, 100, 0, 0}); /* the end itself */
 #undef WRITE
     sol_pages_t p = SOL_PAGES_INIT;
-    p.from = memory, p.page_bytes = 4, p.npages = 25;
+    p.from = (char *)memory + 2048, p.page_bytes = 4, p.npages = 25;
+    p.peer = (conf->rank + 1) % conf->nranks; /* each region has one writer */
     TEAM_OK(conf->team, conf->rank,
             sol_transfer_write_pages(&p, 1, 0, SOL_COUNT_WRITES, t, conf->stream), conf->comm);
     p.npages = 26;
@@ -492,10 +493,10 @@ static void case_transfer_arguments(conf_t *conf)
                 sol_transfer_write(NULL, 0, 0, SOL_COUNT_WRITES, t, conf->stream), SOL_ERR_STATE,
                 conf->comm);
     TEAM_OK(conf->team, conf->rank, sol_group_end(), NULL);
-    /* all ranks have written to rank 0: an empty write, and 25 pages */
+    /* all ranks have written nothing to rank 0, and its neighbour 25 pages */
     if (conf->rank == 0)
         TEAM_OK(conf->team, 0,
-                sol_transfer_wait(t, 0, SOL_ANY_RANK, 26 * (uint64_t)conf->nranks, -1), conf->comm);
+                sol_transfer_wait(t, 0, SOL_ANY_RANK, 25 + (uint64_t)conf->nranks, -1), conf->comm);
     conf->device->sync(conf->stream);
     conf_barrier(conf);
     TEAM_OK(conf->team, conf->rank, sol_transfer_destroy(t), conf->comm);

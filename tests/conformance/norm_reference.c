@@ -79,6 +79,8 @@ void norm_case_draw(norm_case_t *c, uint64_t *random, size_t most)
         c->weight = c->aligned = true;
         c->bias = false;
     }
+    c->residual_over_input = c->residual_out && !c->residual_in_place && !c->output_in_place &&
+                             !(c->shards & SOL_NORM_SHARD_RESIDUAL) && c->seed % 2;
 }
 
 void norm_case_describe(const norm_case_t *c, char *text, size_t bytes)
@@ -91,9 +93,10 @@ void norm_case_describe(const norm_case_t *c, char *text, size_t bytes)
              c->shards & SOL_NORM_SHARD_RESIDUAL ? ", residual in shards" : "",
              c->shards & SOL_NORM_SHARD_OUTPUT ? ", output in shards" : "",
              c->residual ? ", residual" : "",
-             c->residual_in_place ? " in place"
-             : c->residual_out    ? ", residual_out"
-                                  : "",
+             c->residual_in_place     ? " in place"
+             : c->residual_over_input ? ", residual_out over the input"
+             : c->residual_out        ? ", residual_out"
+                                      : "",
              c->weight ? ", weight" : "", c->bias ? ", bias" : "",
              c->output_in_place ? ", output in place" : "", c->aligned ? ", aligned" : "",
              c->kind == REF_PLAIN ? "" : ", any bits");
@@ -265,6 +268,8 @@ static void lay_out(norm_image_t *image, const norm_case_t *c)
         image->at[a] = at;
         if (a == NORM_RESIDUAL_OUT && c->residual_in_place)
             image->at[a] = image->at[NORM_RESIDUAL];
+        else if (a == NORM_RESIDUAL_OUT && c->residual_over_input)
+            image->at[a] = image->at[NORM_INPUT];
         else if (a == NORM_OUTPUT && c->output_in_place)
             image->at[a] = image->at[NORM_INPUT];
         else

@@ -18,8 +18,9 @@ typedef struct norm_case {
     sol_norm_t norm;
     sol_quant_t quant;
     bool residual, residual_out, weight, bias;
-    bool residual_in_place; /* residual_out is residual */
-    bool output_in_place;   /* output is input; same size of elements */
+    bool residual_in_place;   /* residual_out is residual */
+    bool residual_over_input; /* residual_out is input */
+    bool output_in_place;     /* output is input; same size of elements */
     float weight_bias, epsilon;
     sol_norm_form_t form;
     unsigned shards;

@@ -5,9 +5,11 @@
  * same slots and epochs, with ranks as far apart as the protocols let them, and
  * with a rank that never comes.
  *
- *   emu_multicast [--seeds N]
+ *   emu_multicast [--seeds N] [--seed S] [--ranks A[-B]] [--few]
+ *                 (--few: stop at the first failure: mutants)
  */
 #include "common/team.h"
+#include "emu/emu_args.h"
 #include "emu_ranks.h"
 #include "solccl/device/gpu_word.h"
 
@@ -18,7 +20,7 @@
 #define OPS 8
 #define MOST 3072 /* elements of a block */
 
-static int passed, failed;
+static struct emu_args args = {.seeds = 6};
 static char title[120];
 
 struct scene {
@@ -31,8 +33,8 @@ static void say(bool good, const char *why)
 {
     if (!good)
         printf("FAILED %s: %s\n%s", title, why, emu_report());
-    passed += good;
-    failed += !good;
+    args.passed += good;
+    args.failed += !good;
 }
 
 /* Small integers as floats: sums are exact whatever their order. Now and then a word that is the
@@ -137,10 +139,13 @@ static bool right(struct scene *s, uint64_t seed, int r, int k)
     return good;
 }
 
-static void test_results(uint64_t seed, int n)
+static void test_results(const void *of, uint64_t seed, int n)
 {
     static struct scene s;
     const char *why = NULL;
+    (void)of;
+    if (n == 5 || n == 7) /* (time) */
+        return;
     memset(&s, 0, sizeof(s));
     snprintf(title, sizeof(title), "seed %llu, %d ranks", (unsigned long long)seed, n);
     if (!emu_ranks_open(&s.ranks, n, n, seed, 1, false))
@@ -191,15 +196,14 @@ static void test_absent(uint64_t seed, int n, sol_func_t func)
 
 int main(int argc, char **argv)
 {
-    unsigned seeds = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 6;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (unsigned seed = 1; seed <= seeds; seed++)
-        for (int n = 2; n <= 8; n += n < 4 ? 1 : 2)
-            test_results(seed * 17 + (unsigned)n, n);
-    test_absent(1, 3, SOL_FUNC_ALL_REDUCE);
-    test_absent(2, 4, SOL_FUNC_ALL_GATHER);
-    test_absent(3, 3, SOL_FUNC_BROADCAST);
+    emu_args_read(&args, argc, argv, 6);
+    args.low = args.low < 2 ? 2 : args.low;
+    emu_args_run(&args, test_results, NULL);
+    if (!args.few && !args.seed) {
+        test_absent(1, 3, SOL_FUNC_ALL_REDUCE);
+        test_absent(2, 4, SOL_FUNC_ALL_GATHER);
+        test_absent(3, 3, SOL_FUNC_BROADCAST);
+    }
     emu_close();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    return emu_args_end(&args);
 }

@@ -155,6 +155,8 @@ static cudaError_t receive(int rank, uint64_t *random)
     for (int c = 0; c < COUNTERS && e == cudaSuccess; c++) {
         struct sol_gpu_await await = {counter(rank, c, 0), 0, -1, c};
         const unsigned flags = below(random, 2) ? SOL_GPU_PDL : 0;
+        if (below(random, 4) == 0) /* less than may have come already */
+            e = sol_gpu_transfer_await(comm, &await, flags, stream);
         if (below(random, 2)) { /* all together */
             for (int r = 0; r < w.ranks.n; r++)
                 await.value += w.expected[rank][c][r];
@@ -168,7 +170,7 @@ static cudaError_t receive(int rank, uint64_t *random)
         }
     }
     struct sol_gpu_transfer t;
-    sol_gpu_transfer_begin(&t, comm, NULL, NULL, false, 0, stream);
+    sol_gpu_transfer_begin(&t, comm, NULL, NULL, false, below(random, 2) ? SOL_GPU_PDL : 0, stream);
     for (size_t i = 0; i < (size_t)w.ranks.n * CALLS; i++) {
         struct sol_gpu_set slot = {.from = w.region[rank] + i * SLOT,
                                    .to = w.result[rank] + i * SLOT,
