@@ -45,8 +45,8 @@ allow tests/faults "solccl common faults"
 allow tests/matrix "solccl common"
 
 # A backend does not know another one.
-check_absent() { # check_absent NAME PATTERN FOLDER
-    if grep -rnE "$2" "$3" --include='*.c' --include='*.h' --include='*.cu'; then
+check_absent() { # check_absent NAME PATTERN FOLDER...
+    if grep -rnE "$2" "${@:3}" --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh'; then
         failed=$((failed + 1))
         echo "FAILED: $1"
     else
@@ -55,5 +55,13 @@ check_absent() { # check_absent NAME PATTERN FOLDER
 }
 check_absent "shm includes cuda" '#include "(backend/cuda|device)/' src/backend/shm
 check_absent "core includes a backend" '#include "backend/' src/core
+
+# The built-in kernels stand on the device API: on its words, waits, vectors and arithmetic, and on
+# src/device/prim, which does. (The order of sol_vocab_topk's keys is CPU ranks' too: coll/vocab.h.)
+check_absent "a kernel includes more than the device API" \
+    '#include "(base|proto|core|backend|emu|coll/([^v]|v[^o]))' "src/device/kernels/"*.cuh
+check_absent "a primitive includes more than protocols" '#include "(base|core|backend|emu|coll)/' src/device/prim
+check_absent "memory is accessed past the device API" \
+    '(^|[^a-z_])asm[^a-z_]|__threadfence|__ld[a-z]+\(|__st[a-z]+\(|cuda::|cooperative_groups|__nanosleep' src/device
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
