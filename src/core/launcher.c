@@ -263,6 +263,18 @@ static const struct {
     {"Slurm", {"SLURM_PROCID", "SLURM_STEP_ID"}, read_slurm},
 };
 
+/* RANK or WORLD_SIZE alone is somebody else's variable. Beside MASTER_ADDR and MASTER_PORT it is
+ * half of what torchrun sets: to go on as one rank would give results that are wrong, and no error.
+ */
+static sol_status_t check_half_torchrun(void)
+{
+    if (is_set("MASTER_ADDR") && is_set("MASTER_PORT") && is_set("RANK") != is_set("WORLD_SIZE")) {
+        return is_set("RANK") ? missing("torchrun", "WORLD_SIZE", "the number of ranks")
+                              : missing("torchrun", "RANK", "this process's rank");
+    }
+    return SOL_OK;
+}
+
 sol_status_t sol_launch_read(sol_launch_t *launch, bool *found)
 {
     *found = false;
@@ -288,7 +300,7 @@ sol_status_t sol_launch_read(sol_launch_t *launch, bool *found)
         *found = true;
         return SOL_OK;
     }
-    return SOL_OK;
+    return check_half_torchrun();
 }
 
 /* ------------------------------------------------------------- sol_comm_create_from_env */

@@ -184,10 +184,12 @@ static void test_launchers(void **state)
     environment("SLURM_PROCID=0 SLURM_NTASKS=128 SLURM_JOB_ID=1");
     assert_int_equal(sol_launch_read(&launch, &found), SOL_OK);
     assert_false(found);
-    /* a lone RANK is somebody else's */
+    /* a lone RANK is somebody else's; another launcher's ranks are not told by half a torchrun */
     environment("RANK=3");
     assert_int_equal(sol_launch_read(&launch, &found), SOL_OK);
     assert_false(found);
+    read_good("MASTER_ADDR=a MASTER_PORT=1 WORLD_SIZE=2 PMI_RANK=0 PMI_SIZE=2 PMI_JOBID=7",
+              "MPICH (Hydra)");
     environment("");
 }
 
@@ -217,6 +219,9 @@ static void test_bad_launchers(void **state)
     read_bad("RANK=0 WORLD_SIZE=65", SOL_ERR_ARGUMENT, "WORLD_SIZE is \"65\"");
     read_bad("RANK=0 WORLD_SIZE=", SOL_ERR_ARGUMENT, "WORLD_SIZE");
     read_bad("RANK=0 WORLD_SIZE=4 MASTER_ADDR=a", SOL_ERR_ARGUMENT, "MASTER_PORT");
+    read_bad("WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=1", SOL_ERR_ARGUMENT,
+             "variable RANK is not set");
+    read_bad("RANK=0 MASTER_ADDR=a MASTER_PORT=1", SOL_ERR_ARGUMENT, "WORLD_SIZE is not set");
     read_bad(TORCH "LOCAL_WORLD_SIZE=2", SOL_ERR_UNSUPPORTED, "one host");
     read_bad("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 "
              "PMIX_NAMESPACE=1",
