@@ -19,7 +19,7 @@
 #define WORDS 512
 
 static const char usage[] =
-    "solccl emu [options] FILE.cu... [-- ARGUMENT...]\n"
+    "Usage: solccl emu [options] FILE.cu... [-- ARGUMENT...]\n"
     "\n"
     "Compile kernels and their main() for the emulator, with no CUDA on the machine, and run\n"
     "main() once for every rank. An error names the line; the seed that it prints repeats it.\n"
@@ -31,7 +31,11 @@ static const char usage[] =
     "  --time-passes   waits that nobody will end time out, and are no errors by themselves\n"
     "  -o PROGRAM      keep the program, do not run it: PROGRAM --help says how\n"
     "  -D, -I, -O, -W, -std, -f...   for the compiler ($CXX, or c++)\n"
-    "  ARGUMENT...     for main()\n";
+    "  ARGUMENT...     for main()\n"
+    "  -h, --help\n"
+    "\n"
+    "Kernels are launched by sol_dev_launch (solccl/device.h), not by <<<>>>; main() ends with a\n"
+    "return. Status: 0 if all runs were well, 1 if one was not, the compiler's if it refused.\n";
 
 struct words {
     char *word[WORDS];

@@ -463,8 +463,16 @@ static bool measure(struct session *session, bool launch, int argc, char **argv)
         fprintf(stderr, "# measuring the machine\n");
         if (!perf_sol_open(&session->sol, driver, &driver->sides[0], session->cpus, session->ncpus,
                            o->end) ||
-            !perf_sol_survey(&session->sol, &session->terms))
+            !perf_sol_survey(&session->sol, &session->terms)) {
+            double load = 0;
+
+            if (getloadavg(&load, 1) == 1) /* two ranks that rarely run at once take forever */
+                fprintf(stderr,
+                        "# the bound could not be measured; %.1f programs want to run on %d CPUs; "
+                        "--no-bound does without it\n",
+                        load, session->ncpus);
             return false;
+        }
     }
     print_head(session);
     if (!measure_all(session))

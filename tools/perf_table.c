@@ -35,13 +35,13 @@ void perf_table_row(FILE *file, const perf_rows_t *rows, const perf_row_t *row, 
 {
     int i;
 
-    fprintf(file, " %11zu %11zu %11s %5s %2d %10.3f %10.3f %10.3f %8.2f %8.2f %7zu %9.3f",
-            row->bytes, row->count, row->dtype, row->redop, row->in_place, row->us_p50, row->us_p99,
-            row->us_min, row->algbw, row->busbw, row->wrong, row->sol_us);
+    fprintf(file, " %11zu %11zu %11s %5s %2d %10.3f %10.3f %10.3f %8.2f %8.2f %7zu", row->bytes,
+            row->count, row->dtype, row->redop, row->in_place, row->us_p50, row->us_p99,
+            row->us_min, row->algbw, row->busbw, row->wrong);
     if (row->sol_us > 0)
-        fprintf(file, " %6.2f", row->us_p50 / row->sol_us);
+        fprintf(file, " %9.3f %6.2f", row->sol_us, row->us_p50 / row->sol_us);
     else
-        fprintf(file, " %6s", "-");
+        fprintf(file, " %9s %6s", "-", "-");
     for (i = 0; i < npeers; i++) {
         const perf_row_t *peer = perf_rows_beside(rows, row, peers[i]);
 

@@ -220,6 +220,14 @@ def buffer_of(x: Any, write: bool = False) -> Buffer:
     return _of_buffer(x, write)
 
 
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of an array that has one: lists, array.array and bytearray have none."""
+    shape = getattr(x, "shape", None)
+    if shape is None:
+        raise TypeError(f"solccl cannot make another {type(x).__name__}: pass a NumPy array or a tensor, or `out`")
+    return tuple(shape)
+
+
 def like(x: Any, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> Any:
     """A new array of `shape` (None: x's), of the kind, device and (without `dtype`, a name) type of `x`."""
     torch = sys.modules.get("torch")
@@ -228,7 +236,7 @@ def like(x: Any, shape: tuple[int, ...] | None = None, dtype: str | None = None)
             return torch.empty_like(x)
         shape = x.shape if shape is None else shape
         return x.new_empty(shape) if dtype is None else x.new_empty(shape, dtype=getattr(torch, dtype))
-    shape = tuple(x.shape) if shape is None else shape
+    shape = shape_of(x) if shape is None else shape
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         return numpy.empty(shape, dtype=dtype or x.dtype)

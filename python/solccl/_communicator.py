@@ -16,7 +16,7 @@ from ctypes import byref, c_int, c_size_t, c_void_p, sizeof
 from typing import Any
 
 from . import _arrays
-from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, stream_of
+from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, shape_of, stream_of
 from ._library import Config, Info, LinearArgs, NormArgs, UniqueId, VocabArgs, check, failure, lib, unique_id
 from ._transfer import Transfer
 
@@ -546,7 +546,7 @@ class Communicator:
 
     def all_gather(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """Every rank's `x` [...], on every rank: out [size, ...]. In place: x is out[rank]."""
-        out = like(x, (self.size, *x.shape)) if out is None else out
+        out = like(x, (self.size, *shape_of(x))) if out is None else out
         send, recv = buffer_of(x), buffer_of(out, True)
         self._fits("out", recv, send[1] * self.size, send[2])
         status = lib.sol_all_gather(
@@ -637,7 +637,7 @@ class Communicator:
         send = buffer_of(x)
         address, recv = None, send
         if self.rank == root:
-            out = like(x, (self.size, *x.shape)) if out is None else out
+            out = like(x, (self.size, *shape_of(x))) if out is None else out
             recv = buffer_of(out, True)
             self._fits("out", recv, send[1] * self.size, send[2])
             address = recv[0]

@@ -270,6 +270,7 @@ def test_kinds_of_arrays():
     assert out[4] == SIZE * (SIZE + 1) / 2
     raises(ValueError, lambda: COMM.all_reduce(np.ones((4, 4)).T[:2]), "contiguous")
     raises(TypeError, lambda: COMM.all_reduce(np.ones(3, complex)), "complex128")
+    raises(TypeError, lambda: COMM.all_reduce([1.0, 2.0]), "another list")
     raises(TypeError, lambda: COMM.all_reduce(np.ones(3, ">f8")), "byte order")
     frozen = np.ones(3)
     frozen.flags.writeable = False
