@@ -334,10 +334,10 @@ SOL_API sol_status_t sol_comm_size(sol_comm_t comm, int *nranks);
 SOL_API sol_status_t sol_comm_async_error(sol_comm_t comm, sol_status_t *error);
 
 /**
- * The whole story of the last failure: of `comm`, or with NULL of the last
- * call in this thread that failed without one. "" if nothing failed. The text
- * is valid until the next failing call in this thread (NULL) or until
- * sol_comm_destroy(comm). Any thread.
+ * The whole story of a failure. NULL: of this thread's last failing call, on
+ * any communicator or none; valid until its next one. `comm`: of what made it
+ * unusable, else of the last failing call on it, of any thread; valid until
+ * sol_comm_destroy(comm). "" if nothing failed. Any thread.
  */
 SOL_API const char *sol_last_error(sol_comm_t comm);
 

@@ -62,6 +62,27 @@ else
     skipped=$((skipped + 1))
 fi
 
+# What the README shows is what a reader types: its program, its flags, its CMake target.
+awk '/^```/ { if (on) exit } on; /^```c$/ { on = 1 }' README.md >"$work/readme.c"
+# shellcheck disable=SC2086 # flags are words
+check "the README's program compiles" gcc -std=c11 -Wall -Wextra -Werror "$work/readme.c" \
+    -o "$work/readme" $flags
+if [ -x "$prefix/bin/solccl" ]; then
+    check "the README's program sums" bash -c \
+        "timeout 30 '$prefix/bin/solccl' run -n 2 '$work/readme' | grep -cx '2 4 6 8' | grep -qx 2"
+fi
+mkdir "$work/reader"
+{
+    echo 'cmake_minimum_required(VERSION 3.16)'
+    echo 'project(reader C)'
+    echo "add_executable(app $work/readme.c)"
+    grep -oE '(find_package|target_link_libraries)\([^)]*\)' README.md
+} >"$work/reader/CMakeLists.txt"
+check "the README's CMake lines: configure" cmake -S "$work/reader" -B "$work/reader/build" \
+    -DCMAKE_PREFIX_PATH="$prefix"
+check "the README's CMake lines: build" cmake --build "$work/reader/build"
+check "the README's CMake lines: run" timeout 30 "$work/reader/build/app"
+
 check "the CMake package: configure" cmake -S examples -B "$work/cmake" \
     -DCMAKE_PREFIX_PATH="$prefix"
 check "the CMake package: build" cmake --build "$work/cmake"

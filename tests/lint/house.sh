@@ -34,5 +34,12 @@ empty "links in docs that lead nowhere" "$(sources '*.md' | while read -r f; do
         [ -e "$(dirname "$f")/$link" ] || echo "$f: $link"
     done
 done)"
+empty "environment variables that docs/environment.md does not have" "$(
+    sources 'src/*.c' 'src/*.h' 'tools/*.c' 'tools/*.h' 'python/*.py' | grep -v '^src/emu/' |
+        xargs -r grep -ohE '"SOLCCL_[A-Z0-9_]+"' | tr -d '"' | sort -u | while read -r name; do
+        grep -qF "\`$name\`" docs/environment.md || echo "$name"
+    done)"
+empty "a document that docs/README.md does not have" "$(sources 'docs/*.md' | sed 's,^docs/,,' |
+    grep -vx README.md | while read -r f; do grep -qF "($f)" docs/README.md || echo "$f"; done)"
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
