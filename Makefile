@@ -3,6 +3,7 @@
 # A front for CMake (CMakeLists.txt, CMakePresets.json): what people type.
 #
 #   make            build the library and the solccl command into build/release
+#                   CUDA=off: without GPU ranks; ARCHS=90: for these GPU architectures only
 #   make test       install what is missing, then run everything CI runs
 #   make bench      install what is missing, then the main benchmark, table and report
 #   make install    into PREFIX (/usr/local), honouring DESTDIR
@@ -17,14 +18,20 @@
 PREFIX ?= /usr/local
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# From make's command line alone (CUDA is a folder in many an environment), and also for a folder
+# that is configured already.
+given = $(findstring command,$(origin $(1)))
+OPTIONS := $(if $(call given,CUDA),-DSOLCCL_CUDA=$(CUDA)) \
+    $(if $(call given,ARCHS),"-DSOLCCL_CUDA_ARCHS=$(ARCHS)")
 
 all: build/release/CMakeCache.txt
-	@cmake --build build/release -j $(JOBS)
+	@$(if $(strip $(OPTIONS)),cmake build/release $(OPTIONS) >/dev/null &&) \
+	    cmake --build build/release -j $(JOBS)
 
 build/release/CMakeCache.txt:
 	@scripts/install-deps.sh build
 	@generator="$(GENERATOR)"; command -v ninja >/dev/null 2>&1 && generator="-G Ninja"; \
-	    cmake --preset release $$generator -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
+	    cmake --preset release $$generator -DCMAKE_INSTALL_PREFIX="$(PREFIX)" -DSOLCCL_TESTS=OFF $(OPTIONS)
 
 test:
 	@scripts/run-tests.sh

@@ -408,7 +408,7 @@ static int write_table(const char *path)
     }
     fprintf(file,
             "# The fault matrix\n\n"
-            "Written by `build/release/tests/matrix --write docs/fault-matrix.md`; do not edit.\n\n"
+            "Written by `build/gcc/tests/matrix --write docs/fault-matrix.md`; do not edit.\n\n"
             "One rank fails; each cell says which error the others got, and after how many seconds "
             "the last of\nthem had it, from the fault (or from its own call, if that was later). "
             "The timeout is %.0f s. Allowed:\n1 s where the fault can be seen (a process ended, "
