@@ -15,10 +15,10 @@
  * the old communicator is used but its secret, its pids and what the backend
  * knows of who has left: it may be broken in any way.
  *
- * A rank that is gone for certain is not waited for. One that lives and does not
- * come (stopped, hung) is left out when the time is up, but only by more than
- * half of those that live (or by half with the lowest rank): two parts of one
- * job can never both go on.
+ * A rank that is gone for certain, as one of those that are here can see, is not waited for. One
+ * that lives and does not come (stopped, hung) is left out when the time is up, but only by more
+ * than half of those that live (or by half with the lowest rank): two parts of one job can never
+ * both go on.
  *
  * Never waits past its deadline; never trusts a length or a rank it was sent.
  */
@@ -31,7 +31,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_NS 2000000u     /* between looks at who is gone */
+#define LOOK_NS 2000000u     /* between looks at who is gone, ... */
+#define TELL_NS 20000000u    /* ... and of those who tell the one who keeps the roll */
 #define RETRY_NS 300000u     /* between tries to find the one who keeps the roll */
 #define LATE_NS 1000000000u  /* how much longer the others wait than who keeps the roll */
 #define SILENT_NS 500000000u /* how long a connection may say nothing */
@@ -41,7 +42,7 @@ typedef struct shrink_hello {
     uint32_t version;
     int32_t rank, nranks;
     uint32_t reserved;
-    uint64_t exclude;
+    uint64_t exclude, gone; /* gone as far as it can tell: not every rank can see every other */
     unsigned char key[SOL_ID_SECRET_BYTES];
 } shrink_hello_t;
 
@@ -107,21 +108,31 @@ static void refuse(meeting_t *m, int fd, sol_status_t status, const char *why)
     close(fd);
 }
 
+/* Is what lies in m->record a hello of somebody who has the key? */
+static bool read_hello(const meeting_t *m, shrink_hello_t *hello)
+{
+    unsigned char different = 0;
+    if (m->record.head.type != SOL_BOOT_SHRINK || m->record.head.bytes != sizeof(*hello)) {
+        return false;
+    }
+    memcpy(hello, m->record.payload, sizeof(*hello));
+    for (int i = 0; i < SOL_ID_SECRET_BYTES; i++) {
+        different |= (unsigned char)(hello->key[i] ^ m->key[i]);
+    }
+    return different == 0;
+}
+
+/* Who is gone by what `rank` says; those that are here are not. */
+static void take_gone(meeting_t *m, int rank, uint64_t gone)
+{
+    m->gone |= gone & all_ranks(m->comm->nranks) & ~(m->here | (uint64_t)1 << rank);
+}
+
 /* A hello in m->record from `fd`: it joins or is turned away. */
 static void take_hello(meeting_t *m, int fd)
 {
-    shrink_hello_t hello;
-    unsigned char different = 0;
-    memset(&hello, 0, sizeof(hello));
-    if (m->record.head.type != SOL_BOOT_SHRINK || m->record.head.bytes != sizeof(hello)) {
-        close(fd);
-        return;
-    }
-    memcpy(&hello, m->record.payload, sizeof(hello));
-    for (int i = 0; i < SOL_ID_SECRET_BYTES; i++) {
-        different |= (unsigned char)(hello.key[i] ^ m->key[i]);
-    }
-    if (different != 0) {
+    shrink_hello_t hello = {.version = 0};
+    if (!read_hello(m, &hello)) {
         close(fd);
         return;
     }
@@ -133,6 +144,8 @@ static void take_hello(meeting_t *m, int fd)
     m->exclude |= hello.exclude & ~((uint64_t)1 << hello.rank);
     m->sockets[hello.rank] = fd;
     m->here |= (uint64_t)1 << hello.rank;
+    m->gone &= ~((uint64_t)1 << hello.rank);
+    take_gone(m, hello.rank, hello.gone);
 }
 
 /* Those that somebody excludes are told, also if they had come already. */
@@ -182,11 +195,16 @@ static void hear_strangers(meeting_t *m, uint64_t now)
     }
 }
 
-/* One that had come and whose line ends, is not here any more. */
+/* One that had come and whose line ends, is not here any more. One that says more has seen that
+ * another one is gone. */
 static void hear_members(meeting_t *m)
 {
     for (int r = 0; r < m->comm->nranks; r++) {
-        if (m->sockets[r] >= 0 && sol_boot_receive(m->sockets[r], &m->record, false) != 0) {
+        shrink_hello_t hello;
+        int got = m->sockets[r] >= 0 ? sol_boot_receive(m->sockets[r], &m->record, false) : 0;
+        if (got == 1 && read_hello(m, &hello) && hello.rank == r) {
+            take_gone(m, r, hello.gone);
+        } else if (got != 0) {
             close(m->sockets[r]);
             m->sockets[r] = -1;
             m->here &= ~((uint64_t)1 << r);
@@ -312,23 +330,37 @@ static sol_status_t hear_keeper(meeting_t *m, int fd, roll_t *roll, bool *done)
     return SOL_ERR_PEER;
 }
 
-static sol_status_t attend(meeting_t *m, int fd, roll_t *roll, bool *done)
+static sol_status_t say_hello(meeting_t *m, int fd)
 {
     shrink_hello_t hello = {.version = SOL_VERSION,
                             .rank = m->comm->rank,
                             .nranks = m->comm->nranks,
-                            .exclude = m->exclude};
+                            .exclude = m->exclude,
+                            .gone = m->gone};
     sol_boot_head_t head = {.magic = SOL_BOOT_MAGIC,
                             .type = SOL_BOOT_SHRINK,
                             .bytes = sizeof(hello),
                             .total = sizeof(hello)};
     memcpy(hello.key, m->key, sizeof(hello.key));
-    sol_status_t status = sol_boot_send(fd, &m->wait, &head, &hello, NULL, 0);
+    return sol_boot_send(fd, &m->wait, &head, &hello, NULL, 0);
+}
+
+/* Says who it is and, while it listens, whom it sees go. */
+static sol_status_t attend(meeting_t *m, int fd, roll_t *roll, bool *done)
+{
+    look_who_is_gone(m);
+    sol_status_t status = say_hello(m, fd);
     while (status == SOL_OK && !*done) {
         struct pollfd fds[2] = {{.fd = -1}, {.fd = fd, .events = POLLIN}};
-        status = sol_boot_poll(&m->wait, fds, 1, 0);
-        if (status == SOL_OK) {
+        uint64_t known = m->gone;
+        status = sol_boot_poll(&m->wait, fds, 1, sol_now_ns() + TELL_NS);
+        if (status == SOL_OK && fds[1].revents != 0) {
             status = hear_keeper(m, fd, roll, done);
+            continue;
+        }
+        look_who_is_gone(m);
+        if (status == SOL_OK && m->gone != known) {
+            status = say_hello(m, fd);
         }
     }
     return status;

@@ -89,7 +89,7 @@ static void launched(team_t *team, int rank, void *arg)
 #pragma GCC diagnostic pop
     team_doing(team, rank, "%s", text);
     environment(text, true);
-    setenv("SOLCCL_TIMEOUT_MS", "8000", 1);
+    setenv("SOLCCL_TIMEOUT_MS", "20000", 1);
     setenv("SOLCCL_BACKEND", "cpu", 1);
     if (!TEAM_OK(team, rank, sol_comm_create_from_env(&first, NULL), NULL))
         return;

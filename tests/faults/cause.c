@@ -67,7 +67,7 @@ static void late(team_t *team, int rank, void *arg)
 {
     sol_comm_t comm, part = NULL;
     scene = (scene_t *)(void *)team->scratch;
-    if (!fault_comm(team, rank, 20000, &comm))
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
     atomic_store(&held, rank == 2 ? DIE : rank == 1 ? WAIT : FREE);
@@ -89,7 +89,7 @@ static void left_after(team_t *team, int rank, void *arg)
     float x = 1, y = 0;
     (void)arg;
     scene = (scene_t *)(void *)team->scratch;
-    if (!fault_comm(team, rank, 20000, &comm))
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
     atomic_store(&held, rank == 2 ? DIE : FREE);
@@ -112,14 +112,14 @@ static void left_after(team_t *team, int rank, void *arg)
  * who is missing: it is asked. */
 static void who_is_missing(team_t *team, int rank, void *arg)
 {
-    const int timeout_ms = 1000;
+    int timeout_ms = 1500;
     sol_comm_t comm, part = NULL;
     (void)arg;
-    if (!fault_comm(team, rank, timeout_ms, &comm))
+    if (!fault_comm_short(team, rank, &timeout_ms, &comm))
         return;
     team_barrier(team);
-    if (rank == 0)
-        team_sleep_us(700000);
+    if (rank == 0) /* later than rank 1 by more than that one waits for its verdict unasked */
+        team_sleep_us(800000);
     if (rank != 2) {
         sol_status_t status = sol_comm_split(comm, 0, rank, &part, NULL);
         fault_expect(team, rank, "split", status, SOL_ERR_TIMEOUT, comm, "from rank 2");
@@ -130,7 +130,7 @@ static void who_is_missing(team_t *team, int rank, void *arg)
 
 static void *abort_soon(void *comm)
 {
-    team_sleep_us(100000);
+    team_sleep_us(100000); /* wherever rank 1 is then: before its split, or in it */
     sol_comm_abort_reason(comm, "enough of this split");
     return NULL;
 }
@@ -142,7 +142,7 @@ static void aborted(team_t *team, int rank, void *arg)
     pthread_t thread;
     (void)arg;
     scene = (scene_t *)(void *)team->scratch;
-    if (!fault_comm(team, rank, 25000, &comm))
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
     atomic_store(&held, rank == 2 ? WAIT : FREE);
@@ -157,7 +157,7 @@ static void aborted(team_t *team, int rank, void *arg)
         atomic_store(&scene->gave_up, 1);
     }
     fault_expect(team, rank, "split", status, SOL_ERR_ABORTED, comm, "enough of this split");
-    if (took > 10) /* the timeout is 25 s: it was not waited for */
+    if (took > FAULT_SOON)
         team_fail(team, rank, "the split ended after %.1f s", took);
     if (rank == 1)
         pthread_join(thread, NULL);

@@ -92,8 +92,9 @@ static void destroyed_while_used(team_t *team, int rank, void *arg)
         return;
     }
     inside.comm = comm;
+    uint64_t sequence = fault_sequence(comm);
     TEAM_CHECK(team, rank, pthread_create(&thread, NULL, one_barrier, &inside) == 0);
-    team_sleep_us(100000);
+    fault_await_call(comm, sequence);
     double begin = team_now();
     const char *words = "at a time";
     fault_expect(team, rank, "a second call", sol_send(&x, 1, SOL_FLOAT32, 1, comm, NULL),
@@ -109,7 +110,7 @@ static void destroyed_while_used(team_t *team, int rank, void *arg)
     TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
     pthread_join(thread, NULL);
     TEAM_CHECK(team, rank, inside.wrong == SOL_ERR_ABORTED);
-    TEAM_CHECK(team, rank, team_now() - begin < 2);
+    TEAM_CHECK(team, rank, team_now() - begin < FAULT_SOON);
     team_barrier(team);
 }
 
@@ -174,8 +175,9 @@ static void unbalanced_groups(team_t *team, int rank, void *arg)
     sol_comm_t comm;
     pthread_t thread;
     struct caller inside = {.team = team, .rank = rank};
+    int timeout_ms = 1500;
     (void)arg;
-    if (!fault_comm(team, rank, 1500, &comm))
+    if (!fault_comm_short(team, rank, &timeout_ms, &comm))
         return;
     inside.comm = comm;
     TEAM_CHECK(team, rank, pthread_create(&thread, NULL, open_and_leave, &inside) == 0);
@@ -200,7 +202,7 @@ static void unbalanced_groups(team_t *team, int rank, void *arg)
     fault_expect(team, rank, "an all_reduce that rank 0 holds back",
                  sol_all_reduce(&x, &y, 1, SOL_INT32, SOL_SUM, comm, NULL), SOL_ERR_TIMEOUT, comm,
                  "all_reduce|rank 0");
-    TEAM_CHECK(team, rank, team_now() - begin < 1.5 + 4);
+    TEAM_CHECK(team, rank, team_now() - begin < timeout_ms * 1e-3 + FAULT_SOON);
     team_barrier(team);
     TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
 }

@@ -63,7 +63,7 @@ static void on_demand(team_t *team, int rank, void *arg)
     char word[128];
     int32_t x[16] = {0}, y[16];
     (void)arg;
-    if (!fault_comm(team, rank, 10000, &comm))
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     char *empty = dump_of(team, rank, comm);
     has(team, rank, empty, "\"operations\": []");
@@ -116,17 +116,24 @@ static long late_ns(team_t *team, int rank, const char *text, int of)
     return atol(late + strlen("\"late_ns\": "));
 }
 
-/* Rank 1 comes 20 ms late to each collective that is clocked: every rank's dump says so of it. */
+/* Rank 1 comes 20 ms after all others to each collective that is clocked: every rank's dump says so
+ * of it. */
 static void who_is_late(team_t *team, int rank, void *arg)
 {
     sol_comm_t comm;
     int32_t x = 1, y;
+    _Atomic int *coming = (_Atomic int *)(void *)team->scratch;
     (void)arg;
-    if (!fault_comm(team, rank, 10000, &comm))
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     for (int i = 0; i < 160; i++) { /* one in 16 is clocked */
-        if (rank == 1 && i % 16 == 15)
+        if (i % 16 == 15 && rank != 1)
+            atomic_fetch_add(coming, 1);
+        if (i % 16 == 15 && rank == 1) {
+            while (atomic_load(coming) < (i / 16 + 1) * (team->nranks - 1))
+                team_sleep_us(200);
             team_sleep_us(20000);
+        }
         TEAM_OK(team, rank, sol_all_reduce(&x, &y, 1, SOL_INT32, SOL_SUM, comm, NULL), comm);
     }
     char *text = dump_of(team, rank, comm);
@@ -174,7 +181,7 @@ static void on_error(team_t *team, int rank, void *arg)
     if (!TEAM_CHECK(team, rank, mkdtemp(directory) != NULL))
         return;
     setenv("SOLCCL_DUMP_DIR", directory, 1);
-    if (!fault_comm(team, rank, 5000, &comm))
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
     sol_status_t status = odd ? sol_all_reduce(x, y, 3, SOL_FLOAT32, SOL_MIN, comm, NULL)
@@ -205,6 +212,23 @@ static void *wait_in_barrier(void *comm)
     return (void *)(intptr_t)sol_barrier(comm, NULL);
 }
 
+/* Until a thread of this process waits for rank 1 and has put that down. */
+static void await_wait(team_t *team, int rank, sol_comm_t comm)
+{
+    for (bool waits = false; !waits; team_sleep_us(1000)) {
+        char *text = dump_of(team, rank, comm);
+        waits = !text || strstr(text, "\"waiting_for\": [1]");
+        free(text);
+    }
+}
+
+/* Until the dump has been written: then the program's own handler runs. */
+static void await_handler(void)
+{
+    while (!atomic_load(&own_handler_ran))
+        team_sleep_us(1000);
+}
+
 /* While the rank waits in a barrier a signal arrives: the dump says so, the wait goes on, and the
  * program's own handler runs too. */
 static void on_signal(team_t *team, int rank, void *arg)
@@ -219,16 +243,16 @@ static void on_signal(team_t *team, int rank, void *arg)
     signal(SIGUSR2, own_handler);
     setenv("SOLCCL_DUMP_DIR", directory, 1);
     setenv("SOLCCL_DUMP_SIGNAL", "USR2", 1);
-    if (!fault_comm(team, rank, 10000, &gone) ||
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &gone) ||
         !TEAM_OK(team, rank, sol_comm_split(gone, 0, rank, &comm, NULL), gone))
         return;
     fault_still_works(team, rank, comm);
     TEAM_OK(team, rank, sol_comm_destroy(gone), NULL); /* not in the dump: one file */
     if (rank == 0) {
         TEAM_CHECK(team, rank, pthread_create(&thread, NULL, wait_in_barrier, comm) == 0);
-        team_sleep_us(100000);
+        await_wait(team, rank, comm);
         TEAM_CHECK(team, rank, pthread_kill(thread, SIGUSR2) == 0);
-        team_sleep_us(200000);
+        await_handler();
         char *text = only_file(team, rank, directory);
         has(team, rank, text, "\"reason\": \"signal\"");
         has(team, rank, text, "\"func\": \"barrier\"");

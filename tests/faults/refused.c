@@ -63,10 +63,12 @@ static sol_status_t whole_life(team_t *team, int rank, const sol_unique_id_t *id
 #define ONE_RANK 0x200 /* rank 1's alone */
 
 struct refusal {
-    int k;                  /* the first allocation that fails */
-    bool alone;             /* and no other; otherwise all later ones do too */
-    bool one_rank;          /* and only rank 1's: the others have to hear why */
+    int k;         /* the first allocation that fails */
+    bool alone;    /* and no other; otherwise all later ones do too */
+    bool one_rank; /* and only rank 1's: the others have to hear why */
+    int timeout_ms;
     _Atomic int *succeeded; /* ranks that did not notice; in shared memory */
+    _Atomic int *slow;      /* one ran into its timeout, before anything was refused */
 };
 
 /* What a rank hears of memory that another one was refused: the reason, where that one could still
@@ -91,9 +93,11 @@ static void one_refusal(team_t *team, int rank, void *arg)
     if (victim)
         setenv("SOLCCL_DEBUG_FAIL_ALLOC", text, 1);
     team_doing(team, rank, "with allocation %s refused", text);
-    sol_status_t status = whole_life(team, rank, &team->ids[0], refusal->one_rank ? 1000 : 5000);
+    sol_status_t status = whole_life(team, rank, &team->ids[0], refusal->timeout_ms);
     if (status == SOL_OK)
         atomic_fetch_add(refusal->succeeded, 1);
+    else if (victim && status == SOL_ERR_TIMEOUT)
+        atomic_store(refusal->slow, 1);
     else if (!victim)
         check_reason(team, rank, status);
     else if (status != SOL_ERR_MEMORY && status != SOL_ERR_PEER)
@@ -105,15 +109,27 @@ static void one_refusal(team_t *team, int rank, void *arg)
 static void sweep(team_t *team, int rank, void *arg)
 {
     const int nranks = *(int *)arg & 0xff, last = 1000;
-    struct refusal refusal = {0, (*(int *)arg & ALONE) != 0, (*(int *)arg & ONE_RANK) != 0,
-                              (_Atomic int *)(void *)team->scratch};
+    struct refusal refusal = {0,
+                              (*(int *)arg & ALONE) != 0,
+                              (*(int *)arg & ONE_RANK) != 0,
+                              (*(int *)arg & ONE_RANK) != 0 ? 1000 : 5000,
+                              (_Atomic int *)(void *)team->scratch,
+                              (_Atomic int *)(void *)(team->scratch + 64)};
     int failures = 0;
     while (failures == 0 && refusal.k < last) {
-        team_options_t options = {.name = team->name, .nranks = nranks, .deadline_s = 20};
+        team_options_t options = {.name = team->name, .nranks = nranks, .deadline_s = 60};
         refusal.k++;
         team_doing(team, rank, "allocation %d", refusal.k);
         atomic_store(refusal.succeeded, 0);
+        atomic_store(refusal.slow, 0);
         failures = team_run(&options, one_refusal, &refusal, NULL);
+        if (atomic_load(refusal.slow) && refusal.timeout_ms < FAULT_LONG_MS) {
+            refusal.timeout_ms *= 2; /* the machine is: once more */
+            refusal.k--;
+            continue;
+        }
+        if (atomic_load(refusal.slow))
+            team_fail(team, rank, "allocation %d: a timeout where nothing was refused", refusal.k);
         if (atomic_load(refusal.succeeded) == nranks)
             break;
     }
@@ -176,7 +192,7 @@ static void no_descriptors(team_t *team, int rank, void *arg)
     }
     double begin = team_now();
     sol_status_t status = sol_comm_create(&comm, &team->ids[0], team->nranks, rank, &config);
-    TEAM_CHECK(team, rank, team_now() - begin < 3 + 4);
+    TEAM_CHECK(team, rank, team_now() - begin < 3 + FAULT_SOON);
     if (status == SOL_OK)
         TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
     else
