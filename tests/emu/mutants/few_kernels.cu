@@ -4,6 +4,9 @@
  * compiles in seconds: one instance of each, for 32-bit integers, two ranks or
  * more. What a mutant is compiled from; without a mutation every test passes.
  */
+#ifndef SOL_FEW_TYPE
+#define SOL_FEW_TYPE SOL_INT32
+#endif
 #include "device/kernels/launch.cu"
 
 #include "device/kernels/init.cuh"
@@ -23,22 +26,23 @@ struct sol_kernel sol_pair_for(const struct sol_kernel_key *key)
 
 struct sol_kernel sol_one_shot_for(const struct sol_kernel_key *key)
 {
-    struct sol_kernel k = {(const void *)sol_one_shot_kernel<SOL_INT32, -1, 8, 1, true, false>, 256,
-                           1};
+    struct sol_kernel k = {(const void *)sol_one_shot_kernel<SOL_FEW_TYPE, -1, 8, 1, true, false>,
+                           256, 1};
     (void)key;
     return k;
 }
 
 struct sol_kernel sol_two_shot_for(const struct sol_kernel_key *key)
 {
-    struct sol_kernel k = {(const void *)sol_two_shot_kernel<SOL_INT32, -1, 8, false>, 256, 1};
+    struct sol_kernel k = {(const void *)sol_two_shot_kernel<SOL_FEW_TYPE, -1, 8, false>, 256, 1};
     (void)key;
     return k;
 }
 
 struct sol_kernel sol_lane_reduce_for(const struct sol_kernel_key *key)
 {
-    struct sol_kernel k = {(const void *)sol_lane_reduce_kernel<SOL_INT32, -1, 8, 1, false>, 64, 1};
+    struct sol_kernel k = {(const void *)sol_lane_reduce_kernel<SOL_FEW_TYPE, -1, 8, 1, false>, 64,
+                           1};
     (void)key;
     return k;
 }
@@ -57,7 +61,7 @@ struct sol_kernel sol_exchange_for(const struct sol_kernel_key *key)
     return k;
 }
 
-/* No test here asks for multicast (emu_multicast does). */
+#ifndef SOL_FEW_MULTICAST /* (no other test asks for it) */
 struct sol_kernel sol_multicast_push_for(const struct sol_kernel_key *key)
 {
     return sol_push_for(key);
@@ -66,6 +70,7 @@ struct sol_kernel sol_multicast_reduce_for(const struct sol_kernel_key *key)
 {
     return sol_push_for(key);
 }
+#endif
 
 cudaError_t sol_gpu_init(const struct sol_gpu_comm *comm, uint64_t epoch, cudaStream_t stream)
 {

@@ -4,8 +4,8 @@
 # run.sh BUILD [NAME...]: compile each mutant of mutants.txt and show that the emulator finds it.
 # BUILD is the build tree with the emulator. Two at a time. Mutants whose name begins with norm_ are
 # of the kernel of sol_all_reduce_norm, those with vocab_ of sol_vocab_topk's, with transfer_ of
-# solccl/transfer.h, moe_ of solccl/moe.h, quantized_ of solccl/quantized.h, and are shown to their
-# tests. Prints "ok NAME: what was said" or
+# solccl/transfer.h, moe_ of solccl/moe.h, quantized_ of solccl/quantized.h, multicast_ of those
+# through the switch, and are shown to their tests. Prints "ok NAME: what was said" or
 # "FAILED NAME: survived"; the last line is the sum. First the kernels as they are must pass.
 set -u
 build=$(cd "$1" && pwd) || exit 2
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../../.."
 root=$PWD
 [ -f "$build/tests/emu/mutants.env" ] || { echo "no emulator in $build"; exit 77; }
 cmake --build "$build" --target emu_driver emu_norm_driver emu_fused_driver emu_transfer_driver \
-    emu_moe_driver emu_quantized_driver emu_names >/dev/null || exit 1
+    emu_moe_driver emu_quantized_driver emu_multicast_driver emu_names >/dev/null || exit 1
 . "$build/tests/emu/mutants.env"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -28,6 +28,7 @@ mutant() {
     linear*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op linear" ;;
     vocab*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op vocab" ;;
     transfer*) kernels=few_transfer.cu driver=$TRANSFER_LIBRARIES ;;
+    multicast*) kernels=few_multicast.cu driver=$MULTICAST_LIBRARIES ranks=3-4 ;;
     quantized*) kernels=few_quantized.cu driver=$QUANTIZED_LIBRARIES ;;
     esac
     mkdir -p "$dir/src" && cp -r src/device src/proto src/coll include/solccl "$dir/src/" || return 3
@@ -65,11 +66,30 @@ wanted() {
     [ ${#names[@]} -eq 0 ] || printf '%s\n' "${names[@]}" | grep -qxF -- "$1"
 }
 
-for none in none norm_none vocab_none transfer_none moe_none quantized_none; do
-    mutant $none '' '' 4 >"$work/none.log" 2>&1 && continue
-    tail -n 20 "$work/none.log"
-    echo "FAILED $none: the kernels as they are do not pass"
-done >"$work/results"
+# Only those that a mutant that is asked for is compared with.
+unchanged() {
+    local name kind
+    while IFS= read -r name; do
+        case $name in '#'* | '') continue ;; esac
+        name=${name%% | *}
+        wanted "$name" || continue
+        kind=${name%%_*}
+        case $kind in norm | vocab | linear | transfer | moe | quantized | multicast) echo "${kind}_none" ;; *) echo none ;; esac
+    done <tests/emu/mutants/mutants.txt | sort -u
+}
+
+as_they_are() { # as_they_are NAME
+    mutant "$1" '' '' 4 >"$work/$1.log" 2>&1 || {
+        tail -n 20 "$work/$1.log"
+        echo "FAILED $1: the kernels as they are do not pass"
+    }
+    rm -rf "${work:?}/$1"
+}
+: >"$work/results"
+for none in $(unchanged); do
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    as_they_are "$none" >>"$work/results" &
+done
 while IFS= read -r line; do
     case $line in '#'* | '') continue ;; esac
     name=${line%% | *} rest=${line#* | }
