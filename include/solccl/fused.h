@@ -132,6 +132,82 @@ typedef struct sol_norm_args {
 SOL_API sol_status_t sol_all_reduce_norm(const sol_norm_args_t *args, sol_comm_t comm,
                                          void *stream);
 
+/** Most starts of a handle that may be under way. */
+#define SOL_NORM_MAX_DEPTH 8
+
+/** What a handle of sol_norm_start is for. Equal on all ranks. Initialise it with
+ * SOL_NORM_CONFIG_INIT; fields are only ever added at the end. */
+typedef struct sol_norm_config {
+    size_t size;          /**< sizeof(sol_norm_config_t) of the caller */
+    size_t max_tokens;    /**< of one start: 1 or more */
+    size_t hidden;        /**< elements of a token: 1 or more */
+    sol_dtype_t dtype;    /**< of input, as in sol_norm_args_t */
+    sol_norm_form_t form; /**< ANY: TWO_SHOT with shards, ONE_SHOT without */
+    unsigned shards;      /**< SOL_NORM_SHARD_*; 0 with ONE_SHOT */
+    int depth;            /**< starts under way at once: 1 to SOL_NORM_MAX_DEPTH; 0: 2 */
+    int start_ctas;       /**< GPU ranks: CTAs of a start's kernel, at most; the rest of the GPU is
+                               for what runs beside it; 0: 16. Ranks may differ in it */
+} sol_norm_config_t;
+
+#define SOL_NORM_CONFIG_INIT                                                                       \
+    {                                                                                              \
+        sizeof(sol_norm_config_t), 0, 0, SOL_BFLOAT16, SOL_NORM_ONE_SHOT, 0, 0, 0                  \
+    }
+
+/** A handle: memory for the contributions of `depth` starts. */
+typedef struct sol_norm_halves *sol_norm_halves_t;
+
+/**
+ * Make a handle for sol_all_reduce_norm in halves, with all the memory that it will ever use
+ * (docs/fused.md says how much). Collective over `comm`; blocks; not legal in a group or a capture.
+ * Any number per communicator; while there is one the communicator cannot sleep. Errors: ARGUMENT
+ * (a field is not within its bounds; the text says which), STATE (a group is open), MISMATCH (ranks
+ * pass different configs; the communicator stays usable), MEMORY, UNSUPPORTED (GPU ranks: no peer
+ * access, or a start of more than 2 GiB), TIMEOUT.
+ */
+SOL_API sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_config_t *config,
+                                     sol_comm_t comm);
+
+/**
+ * Free it. Local: waits for no other rank. This rank's calls on it must have completed; before its
+ * communicator is destroyed. A start that was not waited for is dropped: what has reached the
+ * others is theirs, and their later starts fail (CPU ranks: STATE). NULL is SOL_OK.
+ */
+SOL_API sol_status_t sol_norm_destroy(sol_norm_halves_t halves);
+
+/**
+ * sol_all_reduce_norm in halves, for what is to be computed between them: the other half of the
+ * tokens.
+ *
+ *     sol_norm_start(halves, &a, stream);   // a's partial sums leave
+ *     compute(b, stream);                   // the next product of the other half
+ *     sol_norm_start(halves, &b, stream);
+ *     sol_norm_wait(halves, &a, stream);    // a: sum, residual, norm, output
+ *     compute(a, stream); ...
+ *
+ * Start sends `input` and waits for no rank. Wait waits for the others' starts and does all the
+ * rest. The bits are those of sol_all_reduce_norm. Each reads its part of `args`: start size,
+ * tokens, hidden, dtype, shards and input; wait all of them, with those equal to what the start of
+ * it was given (form: the handle's; it is not looked at). `input` is read by both: it stays as it
+ * is until wait has completed. All else may change, or come to be, up to wait.
+ *
+ * Up to `depth` starts may be under way; a wait finishes the oldest. Collective: all ranks make the
+ * same calls on a handle in the same order. Between them any other call on the communicator is
+ * legal, on other handles too. tokens 0: moves nothing and waits for nobody, in both halves.
+ *
+ * GPU ranks: stream-ordered; the library orders its operations on a communicator also on different
+ * streams, so a start may have a stream of its own beside the caller's kernels. Legal in a capture
+ * that has as many waits as starts, begun with none under way; a graph is replayed with none under
+ * way. CPU ranks: start blocks no longer than its copies take, wait blocks; `stream` is NULL. Not
+ * legal inside a group. Errors: as sol_all_reduce_norm's; STATE also: `depth` starts are under way;
+ * no start is; CPU ranks: a peer has destroyed its handle. MISMATCH, where CPU ranks started
+ * different numbers of tokens, makes the communicator unusable.
+ */
+SOL_API sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *args,
+                                    void *stream);
+SOL_API sol_status_t sol_norm_wait(sol_norm_halves_t halves, const sol_norm_args_t *args,
+                                   void *stream);
+
 /** Most entries of a token's result. */
 #define SOL_VOCAB_MAX_K 128
 

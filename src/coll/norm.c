@@ -224,3 +224,28 @@ void sol_norm_row(const sol_norm_args_t *args, size_t token, float *sums)
         put(output, args->output_dtype, i, sums[i]);
     }
 }
+
+static char *at_row(const void *matrix, size_t row, size_t row_bytes)
+{
+    return matrix != NULL ? (char *)(uintptr_t)matrix + row * row_bytes : NULL;
+}
+
+void sol_norm_finish_row(const sol_norm_args_t *args, const char *const *contributions, int nranks,
+                         size_t residual, size_t output, float *sums)
+{
+    const size_t hidden = args->hidden, bytes = hidden * sol_dtype_size(args->dtype);
+    float *widened = sums + hidden;
+    sol_norm_args_t one = *args;
+    for (int r = 0; r < nranks; r++) {
+        sol_norm_widen(r == 0 ? sums : widened, contributions[r], args->dtype, hidden);
+        for (size_t i = 0; i < hidden && r > 0; i++) {
+            sums[i] += widened[i];
+        }
+    }
+    one.residual = at_row(args->residual, residual, bytes);
+    one.residual_out = at_row(args->residual_out, residual, bytes);
+    one.output = at_row(args->output, output, hidden * sol_dtype_size(args->output_dtype));
+    one.scales =
+        (float *)(void *)at_row(args->scales, output, sol_norm_scales(args) * sizeof(float));
+    sol_norm_row(&one, 0, sums);
+}

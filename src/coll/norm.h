@@ -26,6 +26,10 @@ bool sol_norm_quantised(sol_dtype_t dtype);
 
 /* sums[i] (fp32, `hidden` of them) of token `token` to its outputs; `sums` is used as scratch. */
 void sol_norm_row(const sol_norm_args_t *args, size_t token, float *sums);
+/* One row from all ranks' contributions, added up in rank order; its residual is row `residual`,
+ * and its output row `output`, of the matrices in `args`. `sums`: room for two rows. */
+void sol_norm_finish_row(const sol_norm_args_t *args, const char *const *contributions, int nranks,
+                         size_t residual, size_t output, float *sums);
 /* `count` elements of a float type to fp32. */
 void sol_norm_widen(float *to, const void *from, sol_dtype_t dtype, size_t count);
 

@@ -18,6 +18,7 @@ static const char *function_of(uint32_t what)
            : what == SOL_AGREE_SLEEP    ? "sol_comm_sleep"
            : what == SOL_AGREE_WAKE     ? "sol_comm_wake"
            : what == SOL_AGREE_TRANSFER ? "sol_transfer_create"
+           : what == SOL_AGREE_NORM     ? "sol_norm_create"
                                         : "sol_mem_alloc";
 }
 
@@ -39,6 +40,32 @@ sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_ag
         }
     }
     return SOL_OK;
+}
+
+sol_status_t sol_agree_on_config(sol_comm_t comm, sol_agree_what what, const uint64_t *fields,
+                                 size_t nfields)
+{
+    sol_agree_t own = {.what = what, .bytes = 0xcbf29ce484222325u};
+    for (size_t i = 0; i < nfields; i++) {
+        own.bytes = (own.bytes ^ fields[i]) * 0x100000001b3u;
+        own.bytes ^= own.bytes >> 29;
+    }
+    sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof *all);
+    if (all == NULL) {
+        sol_comm_fail_all(comm, SOL_ERR_MEMORY, "%s: no memory to compare configs",
+                          function_of(what));
+        return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
+    }
+    sol_status_t status = sol_agree_exchange(comm, &own, all);
+    for (int r = 1; r < comm->nranks && status == SOL_OK; r++) {
+        if (all[r].bytes != all[0].bytes) {
+            status =
+                sol_comm_error(comm, SOL_ERR_MISMATCH, "%s: ranks %d and 0 pass different configs",
+                               function_of(what), r);
+        }
+    }
+    sol_free(all);
+    return status;
 }
 
 typedef struct outcome {

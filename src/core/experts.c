@@ -72,31 +72,12 @@ static sol_status_t check_config(sol_comm_t comm, const sol_moe_config_t *c)
     return SOL_OK;
 }
 
-/* All ranks have to want the same: a sum of the config's bytes stands for it. */
 static sol_status_t agree_on_config(sol_comm_t comm, const sol_moe_config_t *c)
 {
     const uint64_t fields[] = {c->max_tokens,        c->hidden,          (uint64_t)c->top_k,
                                (uint64_t)c->experts, (uint64_t)c->dtype, (uint64_t)c->quant,
                                (uint64_t)c->layout,  (uint64_t)c->align};
-    sol_agree_t own = {.what = SOL_AGREE_MOE, .bytes = 0xcbf29ce484222325u};
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        own.bytes = (own.bytes ^ fields[i]) * 0x100000001b3u;
-        own.bytes ^= own.bytes >> 29;
-    }
-    sol_agree_t *all = sol_calloc((size_t)comm->nranks, sizeof *all);
-    if (all == NULL) {
-        sol_comm_fail_all(comm, SOL_ERR_MEMORY, "sol_moe_create: no memory to compare configs");
-        return sol_boot_break(comm->boot, SOL_ERR_MEMORY);
-    }
-    sol_status_t status = sol_agree_exchange(comm, &own, all);
-    for (int r = 1; r < comm->nranks && status == SOL_OK; r++) {
-        if (all[r].bytes != all[0].bytes) {
-            status = sol_comm_error(comm, SOL_ERR_MISMATCH,
-                                    "sol_moe_create: ranks %d and 0 pass different configs", r);
-        }
-    }
-    sol_free(all);
-    return status;
+    return sol_agree_on_config(comm, SOL_AGREE_MOE, fields, sizeof fields / sizeof fields[0]);
 }
 
 /* Own memory of CPU ranks, in one piece, cut up. */

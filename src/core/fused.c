@@ -9,6 +9,7 @@
 #include "coll/fpmode.h"
 #include "coll/norm.h"
 #include "core/fused_call.h"
+#include "core/norm_halves.h"
 #include "core/norm_two_shot.h"
 #include "core/setup.h"
 
@@ -18,25 +19,25 @@
 #define WHO "sol_all_reduce_norm"
 #define SCRATCH_BYTES ((size_t)256 << 10) /* of sums in fp32, or one row */
 
-static sol_status_t refuse_types(sol_comm_t comm, const sol_norm_args_t *args)
+static sol_status_t refuse_types(sol_comm_t comm, const sol_norm_args_t *args, const char *who)
 {
     const bool small = sol_norm_quantised(args->output_dtype);
     if (!sol_fused_float(args->dtype)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": dtype is %s: expected float32, float16 or bfloat16",
+                              "%s: dtype is %s: expected float32, float16 or bfloat16", who,
                               sol_dtype_name(args->dtype));
     }
     if ((unsigned)args->norm > SOL_NORM_LAYER) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": norm is %d: expected 0 or 1",
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: norm is %d: expected 0 or 1", who,
                               (int)args->norm);
     }
     if ((unsigned)args->quant > SOL_QUANT_GROUP_POW2) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": quant is %d: expected 0 to 4",
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: quant is %d: expected 0 to 4", who,
                               (int)args->quant);
     }
     if (args->quant == SOL_QUANT_NONE ? !sol_fused_float(args->output_dtype) : !small) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": output_dtype is %s: expected %s with quant %d",
+                              "%s: output_dtype is %s: expected %s with quant %d", who,
                               sol_dtype_name(args->output_dtype),
                               args->quant == SOL_QUANT_NONE ? "float32, float16 or bfloat16"
                                                             : "float8_e4m3, float8_e5m2 or int8",
@@ -44,22 +45,22 @@ static sol_status_t refuse_types(sol_comm_t comm, const sol_norm_args_t *args)
     }
     if ((unsigned)args->form > SOL_NORM_ANY || args->shards > 3u) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": form is %d, shards are %u: expected 0 to 2, 0 to 3",
+                              "%s: form is %d, shards are %u: expected 0 to 2, 0 to 3", who,
                               (int)args->form, args->shards);
     }
     if (args->shards != 0 && args->form == SOL_NORM_ONE_SHOT) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": shards are %u: expected 0 with SOL_NORM_ONE_SHOT",
+                              "%s: shards are %u: expected 0 with SOL_NORM_ONE_SHOT", who,
                               args->shards);
     }
     if (!(args->epsilon >= 0.0f)) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": epsilon is %g: expected 0 or more",
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: epsilon is %g: expected 0 or more", who,
                               (double)args->epsilon);
     }
     return SOL_OK;
 }
 
-static sol_status_t refuse_buffers(sol_comm_t comm, const sol_norm_args_t *args)
+static sol_status_t refuse_buffers(sol_comm_t comm, const sol_norm_args_t *args, const char *who)
 {
     const char *missing = NULL;
     if (args->tokens == 0 || args->hidden == 0) {
@@ -68,7 +69,7 @@ static sol_status_t refuse_buffers(sol_comm_t comm, const sol_norm_args_t *args)
     if (args->tokens > comm->max_count / args->hidden ||
         args->tokens > SIZE_MAX / 16 / args->hidden) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": size overflow: %zu tokens of %zu elements", args->tokens,
+                              "%s: size overflow: %zu tokens of %zu elements", who, args->tokens,
                               args->hidden);
     }
     const size_t first = sol_norm_first_token(args->tokens, comm->nranks, comm->rank);
@@ -82,21 +83,35 @@ static sol_status_t refuse_buffers(sol_comm_t comm, const sol_norm_args_t *args)
         missing = "scales";
     }
     return missing == NULL ? SOL_OK
-                           : sol_comm_error(comm, SOL_ERR_ARGUMENT, WHO ": %s is NULL", missing);
+                           : sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: %s is NULL", who, missing);
 }
 
-static sol_status_t refuse(sol_comm_t comm, const sol_norm_args_t *args, const void *stream)
+sol_status_t sol_norm_refuse(sol_comm_t comm, const sol_norm_args_t *args, const char *who,
+                             const void *stream)
 {
-    sol_status_t status = sol_fused_usable(comm, WHO, stream);
+    sol_status_t status = sol_fused_usable(comm, who, stream);
     if (status != SOL_OK) {
         return status;
     }
     if (args == NULL || args->size < offsetof(sol_norm_args_t, form)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
-                              WHO ": args %s: initialise it with SOL_NORM_ARGS_INIT",
+                              "%s: args %s: initialise it with SOL_NORM_ARGS_INIT", who,
                               args == NULL ? "is NULL" : "has a size that is too small");
     }
     return SOL_OK;
+}
+
+void sol_norm_take(sol_norm_args_t *mine, const sol_norm_args_t *args)
+{
+    const size_t known = args->size < sizeof(*mine) ? args->size : sizeof(*mine);
+    memset(mine, 0, sizeof(*mine));
+    memcpy(mine, args, known);
+}
+
+sol_status_t sol_norm_check(sol_comm_t comm, const sol_norm_args_t *args, const char *who)
+{
+    sol_status_t status = refuse_types(comm, args, who);
+    return status == SOL_OK ? refuse_buffers(comm, args, who) : status;
 }
 
 /* ------------------------------------------------------------------- put together */
@@ -147,21 +162,15 @@ static sol_status_t run_own(sol_comm_t comm, const sol_call_t *call, const void 
     return comm->backend->all_reduce_norm(comm, call, args);
 }
 
-/* The caller's fields, with zeros for those that it does not know. */
-static sol_status_t take(sol_norm_args_t *mine, const sol_norm_args_t *args, sol_comm_t comm)
-{
-    const size_t known = args->size < sizeof(*mine) ? args->size : sizeof(*mine);
-    memset(mine, 0, sizeof(*mine));
-    memcpy(mine, args, known);
-    sol_status_t status = refuse_types(comm, mine);
-    return status == SOL_OK ? refuse_buffers(comm, mine) : status;
-}
-
 sol_status_t sol_all_reduce_norm(const sol_norm_args_t *given, sol_comm_t comm, void *stream)
 {
     sol_norm_args_t args;
-    sol_status_t status = refuse(comm, given, stream);
-    status = status == SOL_OK ? take(&args, given, comm) : status;
+    sol_status_t status = sol_norm_refuse(comm, given, WHO, stream);
+    if (status != SOL_OK) {
+        return status;
+    }
+    sol_norm_take(&args, given);
+    status = sol_norm_check(comm, &args, WHO);
     if (status != SOL_OK) {
         return status;
     }

@@ -28,7 +28,7 @@ struct two_shot {
     size_t first[SOL_MAX_RANKS], rows[SOL_MAX_RANKS]; /* of each owner, in this window */
     size_t local;                                     /* own rows before this window */
     char *received;                                   /* contributions, or rows on their way out */
-    float *sums;                                      /* a row */
+    float *sums;                                      /* two rows */
 };
 
 static void open_window(struct two_shot *w, size_t from, size_t step)
@@ -65,33 +65,19 @@ static sol_status_t gather_input(struct two_shot *w)
                             recvdispls, w->args->dtype, w->comm, NULL);
 }
 
-static char *at_row(const void *matrix, size_t row, size_t row_bytes)
-{
-    return matrix != NULL ? (char *)(uintptr_t)matrix + row * row_bytes : NULL;
-}
-
-/* One own row, of which all contributions are there. `widened`: room for a row. */
-static void finish_row(struct two_shot *w, size_t row, float *widened)
+/* One own row, of which all contributions are there. */
+static void finish_row(struct two_shot *w, size_t row)
 {
     const sol_norm_args_t *args = w->args;
-    const size_t hidden = args->hidden, bytes = hidden * sol_dtype_size(args->dtype);
+    const size_t bytes = args->hidden * sol_dtype_size(args->dtype);
     const size_t own = w->local + row, all = w->first[w->comm->rank] + row;
-    const size_t residual = args->shards & SOL_NORM_SHARD_RESIDUAL ? own : all;
-    const size_t output = args->shards & SOL_NORM_SHARD_OUTPUT ? own : all;
-    sol_norm_args_t one = *args;
+    const char *contributions[SOL_MAX_RANKS];
     for (int r = 0; r < w->comm->nranks; r++) {
-        const char *from = w->received + ((size_t)r * own_rows(w) + row) * bytes;
-        sol_norm_widen(r == 0 ? w->sums : widened, from, args->dtype, hidden);
-        for (size_t i = 0; i < hidden && r > 0; i++) {
-            w->sums[i] += widened[i];
-        }
+        contributions[r] = w->received + ((size_t)r * own_rows(w) + row) * bytes;
     }
-    one.residual = at_row(args->residual, residual, bytes);
-    one.residual_out = at_row(args->residual_out, residual, bytes);
-    one.output = at_row(args->output, output, hidden * sol_dtype_size(args->output_dtype));
-    one.scales =
-        (float *)(void *)at_row(args->scales, output, sol_norm_scales(args) * sizeof(float));
-    sol_norm_row(&one, 0, w->sums);
+    sol_norm_finish_row(args, contributions, w->comm->nranks,
+                        args->shards & SOL_NORM_SHARD_RESIDUAL ? own : all,
+                        args->shards & SOL_NORM_SHARD_OUTPUT ? own : all, w->sums);
 }
 
 /* Own rows of `matrix`, with rows of `bytes`, to all, theirs here. */
@@ -115,7 +101,7 @@ static sol_status_t share(struct two_shot *w, void *matrix, size_t bytes)
                             SOL_UINT8, w->comm, NULL);
 }
 
-static sol_status_t run_window(struct two_shot *w, float *widened)
+static sol_status_t run_window(struct two_shot *w)
 {
     const sol_norm_args_t *args = w->args;
     sol_status_t status = gather_input(w);
@@ -124,7 +110,7 @@ static sol_status_t run_window(struct two_shot *w, float *widened)
     }
     const unsigned mode = sol_fp_enter();
     for (size_t row = 0; row < own_rows(w); row++) {
-        finish_row(w, row, widened);
+        finish_row(w, row);
     }
     sol_fp_leave(mode);
     if (!(args->shards & SOL_NORM_SHARD_OUTPUT)) {
@@ -159,7 +145,7 @@ sol_status_t sol_norm_two_shot(sol_comm_t comm, const sol_norm_args_t *args)
     sol_status_t status = SOL_OK;
     for (size_t from = 0; from < most && status == SOL_OK; from += step) {
         open_window(&w, from, step);
-        status = run_window(&w, w.sums + args->hidden);
+        status = run_window(&w);
     }
     sol_free(scratch);
     return status;

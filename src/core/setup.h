@@ -102,7 +102,8 @@ typedef enum {
     SOL_AGREE_MOE = 5,
     SOL_AGREE_SLEEP = 6,
     SOL_AGREE_WAKE = 7,
-    SOL_AGREE_TRANSFER = 8 /* color: regions; key: counters */
+    SOL_AGREE_TRANSFER = 8, /* color: regions; key: counters */
+    SOL_AGREE_NORM = 9
 } sol_agree_what;
 
 typedef struct sol_agree {
@@ -117,6 +118,10 @@ typedef struct sol_agree {
  * different functions; MEMORY, and it does too, where one was refused memory; any other failure
  * makes it unusable. */
 sol_status_t sol_agree_exchange(sol_comm_t comm, const sol_agree_t *mine, sol_agree_t *all);
+/* MISMATCH, and `comm` stays usable, where ranks pass different configs to the function: fields
+ * that count, as numbers. */
+sol_status_t sol_agree_on_config(sol_comm_t comm, sol_agree_what what, const uint64_t *fields,
+                                 size_t nfields);
 /* OK if `mine` is OK on all ranks, else the status and story of the lowest rank that failed. */
 sol_status_t sol_agree_outcome(sol_comm_t comm, sol_status_t mine);
 

@@ -48,10 +48,12 @@ static sol_status_t agree(sol_comm_t comm, sol_agree_what what, sol_sleep_level_
 /* What has counters of its own that peers go on counting: it would not come back as it was. */
 static sol_status_t refuse_open_handles(sol_comm_t comm)
 {
-    const char *open = comm->moes > 0 ? "sol_moe_t" : NULL;
+    const char *open = NULL;
     for (const struct sol_transfer *t = comm->transfers; t != NULL; t = t->next) {
         open = atomic_load(&t->magic) == SOL_TRANSFER_MAGIC ? "sol_transfer_t" : open;
     }
+    /* (on CPU ranks the latter has a transfer) */
+    open = comm->moes > 0 ? "sol_moe_t" : comm->norms > 0 ? "sol_norm_halves_t" : open;
     return open == NULL ? SOL_OK
                         : sol_comm_error(comm, SOL_ERR_STATE,
                                          "sol_comm_sleep: a %s is open on this communicator: "

@@ -546,12 +546,24 @@ static sol_status_t wait_for(waiting_t *w, uint64_t timeout_ns, bool *reached)
     return status;
 }
 
+sol_status_t sol_transfer_await_as(sol_transfer_t transfer, const char *who, int counter, int from,
+                                   uint64_t value)
+{
+    char text[SOL_ERROR_TEXT / 2];
+    bool reached = false;
+    waiting_t w = {.t = transfer, .who = who, .counter = counter, .from = from, .value = value};
+    sol_status_t status = wait_for(&w, transfer->comm->timeout_ns, &reached);
+    if (status == SOL_OK && !reached) {
+        describe(&w, text, sizeof(text));
+        status = sol_comm_fail_all(transfer->comm, SOL_ERR_TIMEOUT, "%s", text);
+    }
+    return status;
+}
+
 sol_status_t sol_transfer_await(sol_transfer_t transfer, int counter, int from, uint64_t value,
                                 void *stream)
 {
     static const char who[] = "sol_transfer_await";
-    char text[SOL_ERROR_TEXT / 2];
-    bool reached = false;
     sol_status_t status = refuse_wait(transfer, counter, from, who);
     status = status == SOL_OK ? sol_fused_usable(transfer->comm, who, stream) : status;
     if (status != SOL_OK) {
@@ -561,16 +573,9 @@ sol_status_t sol_transfer_await(sol_transfer_t transfer, int counter, int from, 
     if (!sol_use_begin(comm)) {
         return sol_use_refused(comm, who);
     }
-    if (comm->backend->transfer_await != NULL) {
-        status = comm->backend->transfer_await(comm, transfer, counter, from, value, stream);
-    } else {
-        waiting_t w = {.t = transfer, .who = who, .counter = counter, .from = from, .value = value};
-        status = wait_for(&w, comm->timeout_ns, &reached);
-        if (status == SOL_OK && !reached) {
-            describe(&w, text, sizeof(text));
-            status = sol_comm_fail_all(comm, SOL_ERR_TIMEOUT, "%s", text);
-        }
-    }
+    status = comm->backend->transfer_await != NULL
+                 ? comm->backend->transfer_await(comm, transfer, counter, from, value, stream)
+                 : sol_transfer_await_as(transfer, who, counter, from, value);
     sol_use_end();
     if (status != SOL_OK) {
         sol_dump_failed(comm);

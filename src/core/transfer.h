@@ -86,6 +86,11 @@ static inline size_t sol_transfer_counter_bytes(const struct sol_transfer *t)
 }
 #define SOL_TRANSFER_GATE_BYTES ((size_t)(SOL_MAX_RANKS + 1) * 64)
 
+/* sol_transfer_await of CPU ranks for the public function `who`, which texts name. The
+ * caller is inside (use.h). */
+sol_status_t sol_transfer_await_as(sol_transfer_t transfer, const char *who, int counter, int from,
+                                   uint64_t value);
+
 /* For sol_comm_destroy: what is left. */
 void sol_transfers_free(sol_comm_t comm);
 

@@ -137,7 +137,7 @@ typedef struct conf_case {
 
 extern const conf_case_t conf_cases_data[], conf_cases_comm[], conf_cases_memory[],
     conf_cases_fused[], conf_cases_vocab[], conf_cases_linear[], conf_cases_moe[],
-    conf_cases_transfer[], conf_cases_quantized[]; /* end: name NULL */
+    conf_cases_transfer[], conf_cases_quantized[], conf_cases_halves[]; /* end: name NULL */
 
 /* The program; main() unless CONF_NO_MAIN is defined. */
 int conf_main(int argc, char **argv);

@@ -213,6 +213,7 @@ int conf_main(int argc, char **argv)
     run_table(&program, conf_cases_data);
     run_table(&program, conf_cases_memory);
     run_table(&program, conf_cases_fused);
+    run_table(&program, conf_cases_halves);
     run_table(&program, conf_cases_moe);
     run_table(&program, conf_cases_vocab);
     run_table(&program, conf_cases_linear);
