@@ -58,6 +58,36 @@ static inline uint64_t sol_ticks(void)
 #endif
 }
 
+/* The same, after all loads before it and before all that follow. */
+static inline uint64_t sol_ticks_between(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_lfence();
+    uint64_t ticks = __builtin_ia32_rdtsc();
+    __builtin_ia32_lfence();
+    return ticks;
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ __volatile__("dsb ld\n\tisb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(ticks) : : "memory");
+    return ticks;
+#else
+    return sol_now_ns();
+#endif
+}
+
+/* Begin to bring a line here as its only holder, so that a store to it need not wait. By hand on
+ * x86: compilers for the baseline make a prefetch for reading of __builtin_prefetch(p, 1), which
+ * leaves the store all its waiting. A CPU of 64 bits that does not know the instruction skips it.
+ */
+static inline void sol_prefetch_write(const void *line)
+{
+#if defined(__x86_64__)
+    __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1, 3);
+#endif
+}
+
 /* One polite step of a spin loop. */
 static inline void sol_cpu_relax(void)
 {

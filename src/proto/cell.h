@@ -19,6 +19,8 @@
  * Why beside the pipe: a pipe's lines come round after kilobytes. A few cells in
  * turn stay in the first-level caches of both sides, data lies behind its flag,
  * and no counter has to be fetched from the other side: the answer brings it.
+ * Both sides may ask for lines ahead (sol_cell_own, sol_cell_fetch); that moves
+ * copies between caches and nothing else.
  *
  *     P: message, line, heard ... tag(release) --.
  *     C:           tag(acquire) <----------------'  message ...  its own message, heard = seq + 1
@@ -115,6 +117,28 @@ static inline void sol_cell_push(sol_cells_out_t *out, uint32_t sig, uint32_t li
     /* release: pairs with the acquire in sol_cell_peek. */
     atomic_store_explicit(&cell->tag, sol_line_tag(out->next, sig), memory_order_release);
     out->next++;
+}
+
+/* Begin to bring the cell of the next message here for writing, if the consumer has read it;
+ * `bytes` of message are expected. */
+static inline void sol_cell_own(const sol_cells_out_t *out, size_t bytes)
+{
+    if (sol_cells_room(out)) {
+        const sol_cell_t *cell = sol_cell_open(out);
+        sol_prefetch_write(cell);
+        for (size_t at = 0; at < bytes && bytes > SOL_CELL_INLINE; at += SOL_CACHE_LINE) {
+            sol_prefetch_write(cell->body + at);
+        }
+    }
+}
+
+/* Begin to bring the lines behind the flag of the next message here. */
+static inline void sol_cell_fetch(const sol_cells_in_t *in, size_t bytes)
+{
+    const sol_cell_t *cell = sol_cell_at(in->base, in->stride, in->next);
+    for (size_t at = 0; at < bytes && bytes > SOL_CELL_INLINE; at += SOL_CACHE_LINE) {
+        __builtin_prefetch(cell->body + at, 0, 3);
+    }
 }
 
 /* Is the next message in a cell, given that the next line of the pipe is number `line`? *tag is

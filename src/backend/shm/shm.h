@@ -171,6 +171,8 @@ typedef struct sol_shm_peer {
     sol_shm_control_t *control;   /* its */
     sol_shm_ack_t *ack;           /* mine to it, in my segment */
     const sol_shm_ack_t *its_ack; /* its to me */
+    uint32_t distance;            /* ticks that a line which it has just written takes, about */
+    uint32_t patience;            /* pauses before its next message is looked for */
     uint64_t directs_shown;       /* direct exposures announced to it */
     uint64_t directs_read;        /* of its, finished here */
     unsigned char *staging;       /* its slots */
@@ -232,7 +234,8 @@ typedef struct sol_shm_extent {
 typedef struct sol_shm {
     sol_comm_t comm;
     int rank, nranks;
-    uint32_t spin; /* polls before the first look at the clock */
+    uint32_t spin;        /* polls before the first look at the clock */
+    uint32_t pause_ticks; /* of one pause between polls */
     bool oversubscribed;
     bool all_threads; /* all ranks are threads of one process */
     bool vm_readable; /* process_vm_readv works between all pairs, or they are one process */
@@ -393,13 +396,55 @@ static inline sol_shm_found sol_shm_find_message(const sol_shm_peer_t *peer, uin
     return line == SOL_LINE_VALID ? SOL_SHM_IN_PIPE : SOL_SHM_STRANGE;
 }
 
-/* Wait for it. */
+#define SOL_SHM_SAMPLE 128u    /* one message in so many shows how far its sender is */
+#define SOL_SHM_OWN_MOST 4096u /* of the next cell, fetched for writing */
+#define SOL_SHM_SHORT 512u     /* fetched with its flag, and not looked for at once */
+
+/* Has each rank something to wait for and something to send? */
+static inline bool sol_shm_mutual(const sol_call_t *call)
+{
+    return call->func != SOL_FUNC_BROADCAST && call->func != SOL_FUNC_REDUCE &&
+           call->func != SOL_FUNC_GATHER && call->func != SOL_FUNC_SCATTER;
+}
+
+/* Between two ranks that answer each other: what is best done before the first look at a message of
+ * `bytes`. A line that is looked at before its sender has written it must be taken back for that,
+ * which takes as long as to fetch it. So a short pause where the sender is far costs less than a
+ * look too early, and meanwhile the cell of the own next message comes here. */
+static inline void sol_shm_prepare(const sol_shm_t *s, const sol_shm_peer_t *peer, size_t bytes)
+{
+    bool mutual = sol_shm_mutual(s->call), brief = bytes <= SOL_SHM_SHORT;
+    uint32_t pauses = peer->patience;
+    if (!mutual) {
+        pauses += pauses / 2; /* the root began when it had our last message */
+    } else if (bytes <= SOL_CELL_INLINE) {
+        pauses /= 2;
+    }
+    for (; pauses > 0 && brief; pauses--) {
+        sol_cpu_relax();
+    }
+    sol_cell_own(&peer->cells_out, bytes <= SOL_SHM_OWN_MOST ? bytes : 0);
+    if (mutual && brief && peer->patience > 0) {
+        sol_cell_fetch(&peer->cells_in, bytes);
+    }
+}
+
+/* What a pause takes on this CPU, in ticks. */
+uint32_t sol_shm_pause_ticks(void);
+/* Wait for it; `bytes` are expected, and sent next. */
+sol_status_t sol_shm_await_message_timed(sol_shm_t *s, int rank, uint32_t sig, bool *in_cell);
 sol_status_t sol_shm_await_message_slow(sol_shm_t *s, int rank, uint32_t sig, bool *in_cell);
-static inline sol_status_t sol_shm_await_message(sol_shm_t *s, int rank, uint32_t sig,
+static inline sol_status_t sol_shm_await_message(sol_shm_t *s, int rank, uint32_t sig, size_t bytes,
                                                  bool *in_cell)
 {
     const sol_shm_peer_t *peer = &s->peers[rank];
     uint64_t tag;
+    if (SOL_LIKELY(s->nranks == 2)) {
+        sol_shm_prepare(s, peer, bytes);
+        if (SOL_UNLIKELY(peer->cells_in.next % SOL_SHM_SAMPLE == 0)) {
+            return sol_shm_await_message_timed(s, rank, sig, in_cell);
+        }
+    }
     for (uint32_t polls = 0; polls < 64; polls++) {
         sol_shm_found found = sol_shm_find_message(peer, sig, &tag);
         if (SOL_LIKELY(found == SOL_SHM_IN_CELL || found == SOL_SHM_IN_PIPE)) {

@@ -286,7 +286,7 @@ static sol_status_t prepare(sol_shm_t *s, const caps_t *caps, const layout_t *la
     }
     for (int d = 0; d < SOL_DTYPE_COUNT; d++) {
         for (int op = 0; op < SOL_REDOP_COUNT; op++) {
-            s->reduce[d][op] = sol_reduce_for(s->isa, (sol_dtype_t)d, (sol_redop_t)op);
+            s->reduce[d][op] = sol_reduce_bare_for(s->isa, (sol_dtype_t)d, (sol_redop_t)op);
         }
         s->scale[d] = sol_scale_for(s->isa, (sol_dtype_t)d);
     }

@@ -27,6 +27,7 @@
  * In place: all that is read from a buffer is staged before it is written.
  */
 #include "backend/shm/shm.h"
+#include "coll/fpmode.h"
 #include "coll/shares.h"
 
 /* The next slot is fetched for writing while the message travels: below, one miss more or less
@@ -148,7 +149,9 @@ static sol_status_t await_block(packed_t *p, int rank, block_t *block, const uns
     sol_shm_t *s = p->s;
     sol_shm_peer_t *peer = &s->peers[rank];
     sol_shm_chunk_t *line = &block->line;
-    sol_status_t status = sol_shm_await_message(s, rank, s->sig, &block->in_cell);
+    /* what will be written past this cache need not be brought here before */
+    size_t here = p->way == SOL_SHM_KEEP ? p->bytes : SIZE_MAX;
+    sol_status_t status = sol_shm_await_message(s, rank, s->sig, here, &block->in_cell);
     if (SOL_UNLIKELY(status != SOL_OK)) {
         return status;
     }
@@ -235,7 +238,7 @@ static void reduce_ahead(const packed_t *p, const void *const *srcs, void *dst)
 }
 
 /* Reduce the blocks of all others with `own` to dst. */
-static sol_status_t reduce_all(packed_t *p, const void *own, void *dst)
+static sol_status_t reduce_messages(packed_t *p, const void *own, void *dst)
 {
     sol_shm_t *s = p->s;
     const void *srcs[SOL_MAX_RANKS];
@@ -257,6 +260,16 @@ static sol_status_t reduce_all(packed_t *p, const void *own, void *dst)
         }
     }
     return SOL_OK;
+}
+
+/* The floating-point mode is read while the messages are on their way: afterwards it would hold up
+ * the first looks at their lines. */
+static sol_status_t reduce_all(packed_t *p, const void *own, void *dst)
+{
+    const unsigned mode = sol_fp_enter();
+    sol_status_t status = reduce_messages(p, own, dst);
+    sol_fp_leave(mode);
+    return status;
 }
 
 /* ----------------------------------------------------------------------------- collectives */

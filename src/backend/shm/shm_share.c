@@ -25,6 +25,7 @@
  * read where it lies, is read by rank p only, whose result line comes after.
  */
 #include "backend/shm/shm.h"
+#include "coll/fpmode.h"
 #include "coll/shares.h"
 
 #define BLOCK_BYTES 8192u /* with as much of two sources, most of a first-level cache */
@@ -269,6 +270,7 @@ static void reduce_blocks(const sharing_t *h, const void *const *srcs, size_t co
     const sol_shm_t *s = h->s;
     sol_reduce_fn reduce = s->reduce[h->call->dtype][h->call->reduction.op];
     const void *at[SOL_MAX_RANKS];
+    const unsigned mode = sol_fp_enter();
     for (size_t done = 0; done < count;) {
         size_t some = count - done < BLOCK_BYTES / h->size ? count - done : BLOCK_BYTES / h->size;
         size_t offset = done * h->size, bytes = some * h->size;
@@ -285,6 +287,7 @@ static void reduce_blocks(const sharing_t *h, const void *const *srcs, size_t co
         }
         done += some;
     }
+    sol_fp_leave(mode);
 }
 
 static sol_status_t reduce_part(sharing_t *h, sol_range_t part, const outputs_t *out)

@@ -17,6 +17,7 @@
  * In place: all that is read from a buffer is pushed before it is written.
  */
 #include "backend/shm/shm.h"
+#include "coll/fpmode.h"
 #include "coll/shares.h"
 
 /* ------------------------------------------------------------------------------- lines */
@@ -135,7 +136,7 @@ static inline sol_status_t await_message(sol_shm_t *s, int rank, size_t bytes, v
                                          message_t *message)
 {
     sol_shm_peer_t *peer = &s->peers[rank];
-    sol_status_t status = sol_shm_await_message(s, rank, s->sig, &message->in_cell);
+    sol_status_t status = sol_shm_await_message(s, rank, s->sig, bytes, &message->in_cell);
     message->in_line = false;
     if (SOL_UNLIKELY(status != SOL_OK)) {
         return status;
@@ -200,12 +201,14 @@ static sol_status_t gather_and_reduce(sol_shm_t *s, const sol_call_t *call, cons
 {
     const void *srcs[SOL_MAX_RANKS];
     message_t messages[SOL_MAX_RANKS];
+    const unsigned mode = sol_fp_enter();
     srcs[s->rank] = own;
     for (int step = 1; step < s->nranks; step++) {
         int rank = sol_ring_next(s->rank, step, s->nranks);
         unsigned char *area = s->scratch + s->scratch_bytes * (size_t)rank;
         sol_status_t status = await_message(s, rank, bytes, area, &messages[rank]);
         if (SOL_UNLIKELY(status != SOL_OK)) {
+            sol_fp_leave(mode);
             return status;
         }
         srcs[rank] = messages[rank].at;
@@ -213,6 +216,7 @@ static sol_status_t gather_and_reduce(sol_shm_t *s, const sol_call_t *call, cons
     if (count > 0) {
         s->reduce[call->dtype][call->reduction.op](dst, srcs, s->nranks, count);
     }
+    sol_fp_leave(mode);
     for (int rank = 0; rank < s->nranks; rank++) {
         if (rank != s->rank) {
             release(s, rank, &messages[rank]);
@@ -435,6 +439,13 @@ sol_status_t sol_shm_run_small_two(sol_shm_t *s, const sol_call_t *call)
 
 /* -------------------------------------------------------------------- one rank, no peer */
 
+static void reduce_alone(const sol_shm_t *s, const sol_call_t *call, const void *src)
+{
+    const unsigned mode = sol_fp_enter();
+    s->reduce[call->dtype][call->reduction.op](call->recv, &src, 1, call->count);
+    sol_fp_leave(mode);
+}
+
 sol_status_t sol_shm_run_alone(sol_shm_t *s, const sol_call_t *call)
 {
     size_t size = sol_dtype_size(call->dtype);
@@ -450,7 +461,7 @@ sol_status_t sol_shm_run_alone(sol_shm_t *s, const sol_call_t *call)
             s->scale[call->dtype](call->recv, src, call->reduction.scalar.immediate, call->count);
             src = call->recv;
         }
-        s->reduce[call->dtype][call->reduction.op](call->recv, &src, 1, call->count);
+        reduce_alone(s, call, src);
         return SOL_OK;
     case SOL_FUNC_ALL_TO_ALL_V:
         copy_bytes(sol_shm_at(call->recv, call->recvdispls[0] * size),
