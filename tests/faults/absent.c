@@ -268,6 +268,7 @@ static void killed_before_destroy(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, 20000, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     if (rank == team->nranks - 1)
         kill(getpid(), SIGKILL);
     team_sleep_us(50000);
@@ -284,6 +285,7 @@ static void leaves(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, 20000, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     if (rank == team->nranks - 1) {
         if (*(int *)arg == 1)
             exit(0);
@@ -369,6 +371,7 @@ static void aborted(team_t *team, int rank, void *arg)
     if (!x || !y || !fault_comm(team, rank, 20000, &comm))
         goto out;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     struct aborter aborter = {comm, fault_sequence(comm), SOL_ERR_INTERNAL};
     if (rank == 0 &&
         !TEAM_CHECK(team, rank, pthread_create(&thread, NULL, abort_soon, &aborter) == 0))

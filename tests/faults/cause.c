@@ -145,6 +145,7 @@ static void aborted(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     atomic_store(&held, rank == 2 ? WAIT : FREE);
     if (rank == 1)
         pthread_create(&thread, NULL, abort_soon, comm);

@@ -59,7 +59,8 @@ bool fault_expect(team_t *team, int rank, const char *what, sol_status_t got, so
                   sol_comm_t comm, const char *words);
 bool fault_text_has(const char *text, const char *words);
 
-/* The communicator still works: an all_reduce with the right result on all ranks. */
+/* The communicator still works: an all_reduce with the right result on all ranks. Others may still
+ * be in it: who makes the communicator fail next waits for them (team_barrier) first. */
 bool fault_still_works(team_t *team, int rank, sol_comm_t comm);
 
 /* Built with a sanitizer: its memory needs are not the library's. */

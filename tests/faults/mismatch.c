@@ -94,6 +94,7 @@ static void different(team_t *team, int rank, const difference_t *d, sol_unique_
         !TEAM_OK(team, rank, sol_comm_create(&comm, id, team->nranks, rank, &config), NULL))
         goto out;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     team_doing(team, rank, "mismatch of %s", d->words);
     double begin = team_now();
     sol_status_t status = make_call(odd ? &d->odd : &d->ours, comm, x, y);
@@ -141,6 +142,7 @@ static void mismatched_pair(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     double begin = team_now();
     if (*(int *)arg == 0) {
         if (rank == 1)

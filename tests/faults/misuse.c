@@ -86,6 +86,7 @@ static void destroyed_while_used(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, 20000, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     if (rank != 0) {
         team_barrier(team);
         TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);

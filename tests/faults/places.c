@@ -33,6 +33,7 @@ static void among_strangers(team_t *team, int rank)
         if (!fault_still_works(team, rank, comm))
             return;
     }
+    team_barrier(team);
     if (rank == 1)
         return; /* its process ends, and it says nothing */
     double begin = team_now();
@@ -155,6 +156,7 @@ static void nobody_reads(team_t *team, int rank, void *arg)
     fault_expect(team, rank, "a dump to a pipe without a reader", sol_comm_dump(comm, ends[1]),
                  SOL_ERR_SYSTEM, comm, "write");
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     dup2(ends[1], STDERR_FILENO);
     sol_comm_abort(comm); /* is logged */
     dup2(kept, STDERR_FILENO);

@@ -184,6 +184,7 @@ static void on_error(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     sol_status_t status = odd ? sol_all_reduce(x, y, 3, SOL_FLOAT32, SOL_MIN, comm, NULL)
                               : sol_all_reduce(x, y, 4, SOL_FLOAT32, SOL_SUM, comm, NULL);
     status = status == SOL_OK ? sol_barrier(comm, NULL) : status;

@@ -224,6 +224,7 @@ static void left(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     if (rank == 0) {
         TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
         return;
@@ -281,6 +282,7 @@ static void reason(team_t *team, int rank, void *arg)
     if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
         return;
     fault_still_works(team, rank, comm);
+    team_barrier(team);
     if (rank == 1) {
         team_sleep_us(50000);
         TEAM_OK(team, rank, sol_comm_abort_reason(comm, why), comm);
