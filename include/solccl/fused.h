@@ -145,8 +145,7 @@ typedef struct sol_norm_config {
     sol_norm_form_t form; /**< ANY: TWO_SHOT with shards, ONE_SHOT without */
     unsigned shards;      /**< SOL_NORM_SHARD_*; 0 with ONE_SHOT */
     int depth;            /**< starts under way at once: 1 to SOL_NORM_MAX_DEPTH; 0: 2 */
-    int start_ctas;       /**< GPU ranks: CTAs of a start's kernel, at most; the rest of the GPU is
-                               for what runs beside it; 0: 16. Ranks may differ in it */
+    int start_ctas;       /**< not used yet (for GPU ranks); 0 or more. Ranks may differ in it */
 } sol_norm_config_t;
 
 #define SOL_NORM_CONFIG_INIT                                                                       \
@@ -159,11 +158,10 @@ typedef struct sol_norm_halves *sol_norm_halves_t;
 
 /**
  * Make a handle for sol_all_reduce_norm in halves, with all the memory that it will ever use
- * (docs/fused.md says how much). Collective over `comm`; blocks; not legal in a group or a capture.
+ * (docs/fused.md says how much). Collective over `comm`; blocks; not legal in a group.
  * Any number per communicator; while there is one the communicator cannot sleep. Errors: ARGUMENT
  * (a field is not within its bounds; the text says which), STATE (a group is open), MISMATCH (ranks
- * pass different configs; the communicator stays usable), MEMORY, UNSUPPORTED (GPU ranks: no peer
- * access, or a start of more than 2 GiB), TIMEOUT.
+ * pass different configs; the communicator stays usable), MEMORY, UNSUPPORTED (GPU ranks), TIMEOUT.
  */
 SOL_API sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_config_t *config,
                                      sol_comm_t comm);
@@ -171,7 +169,7 @@ SOL_API sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_c
 /**
  * Free it. Local: waits for no other rank. This rank's calls on it must have completed; before its
  * communicator is destroyed. A start that was not waited for is dropped: what has reached the
- * others is theirs, and their later starts fail (CPU ranks: STATE). NULL is SOL_OK.
+ * others is theirs, and their later starts fail (STATE). NULL is SOL_OK.
  */
 SOL_API sol_status_t sol_norm_destroy(sol_norm_halves_t halves);
 
@@ -195,13 +193,10 @@ SOL_API sol_status_t sol_norm_destroy(sol_norm_halves_t halves);
  * same calls on a handle in the same order. Between them any other call on the communicator is
  * legal, on other handles too. tokens 0: moves nothing and waits for nobody, in both halves.
  *
- * GPU ranks: stream-ordered; the library orders its operations on a communicator also on different
- * streams, so a start may have a stream of its own beside the caller's kernels. Legal in a capture
- * that has as many waits as starts, begun with none under way; a graph is replayed with none under
- * way. CPU ranks: start blocks no longer than its copies take, wait blocks; `stream` is NULL. Not
- * legal inside a group. Errors: as sol_all_reduce_norm's; STATE also: `depth` starts are under way;
- * no start is; CPU ranks: a peer has destroyed its handle. MISMATCH, where CPU ranks started
- * different numbers of tokens, makes the communicator unusable.
+ * CPU ranks only, so far: start blocks no longer than its copies take, wait blocks; `stream` is
+ * NULL. Not legal inside a group. Errors: as sol_all_reduce_norm's; STATE also: `depth` starts are
+ * under way; no start is; a peer has destroyed its handle. MISMATCH, where ranks started different
+ * numbers of tokens, makes the communicator unusable.
  */
 SOL_API sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *args,
                                     void *stream);
