@@ -54,7 +54,10 @@ void sol_vocab_local(const sol_vocab_args_t *args, size_t token, uint64_t *messa
 {
     const size_t pitch = args->pitch != 0 ? args->pitch : args->columns;
     const size_t k = args->k > 0 ? args->k : 1;
-    const char *row = (const char *)args->logits + token * pitch * sol_dtype_size(args->dtype);
+    const char *row = args->logits; /* may be NULL if there are no columns */
+    if (args->columns != 0) {
+        row += token * pitch * sol_dtype_size(args->dtype);
+    }
     memset(message, 0, k * sizeof *message); /* a heap of what every key beats */
     for (size_t i = 0; i < args->columns; i++) {
         float x = logit(row, args->dtype, i);

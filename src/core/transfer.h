@@ -64,7 +64,7 @@ void sol_transfer_set(const sol_transfer_work_t *work, size_t i, sol_transfer_se
 static inline const char *sol_page_from(const sol_transfer_set_t *set, size_t i)
 {
     size_t page = set->from_pages != NULL ? set->from_pages[i] : i;
-    return set->from + page * set->from_stride;
+    return set->from != NULL ? set->from + page * set->from_stride : NULL; /* pages of 0 bytes */
 }
 static inline size_t sol_page_to(const sol_transfer_set_t *set, size_t i)
 {

@@ -4,28 +4,7 @@
  * and type and of rank 0's limits alone, so that all ranks choose alike; how a
  * rank's own buffer is reached (place, staging) is its own affair and travels
  * in headers. The limits were measured: bench/NOTES.md, "CPU ranks".
- *
- *     variable                     what it sets                             default (2 / n ranks)
- *     SOLCCL_CPU_PROTOCOL          auto, line (as long as it fits), packed (as long as a slot holds
- *                                  it), staged (neither, and no direct reads), direct (neither,
- *                                  direct reads at any size)
- *     SOLCCL_CPU_LINE_BYTES        largest message of a pair by lines
- *     SOLCCL_CPU_ONE_SHOT_BYTES    largest all_reduce pushed whole to all
- *     SOLCCL_CPU_TWO_SHOT_BYTES    largest all_reduce over lines in two steps
- *     SOLCCL_CPU_CELL_BYTES        largest message in a cell, 0: none (proto/cell.h; 2 ranks:
- * 16384, more: 256) SOLCCL_CPU_UNPACKED_BYTES    collectives up to this by lines, larger ones
- * packed, up to ... SOLCCL_CPU_PACKED_BYTES      ... this block, SOLCCL_CPU_PACKED_ROOTED_BYTES
- * this in broadcast, gather, scatter, SOLCCL_CPU_PACKED_REDUCE_BYTES  and this all_reduce
- *     SOLCCL_CPU_CHUNK_BYTES       larger copies that all ranks make are staged in such pieces
- *     SOLCCL_CPU_WAY               large transfers: learn (see shm_tune.c), keep, pass, show
- *     SOLCCL_CPU_ROUND_BYTES       part of a share reduced in one round
- *     SOLCCL_CPU_PIECE_BYTES       direct read between two looks at the owner
- *     SOLCCL_CPU_VM_PIECE_BYTES    the same by process_vm_readv
- *     SOLCCL_CPU_HUGE_PAGES        auto: asked for under buffers that come again (shm_pages.c); off
- *     SOLCCL_CPU_NUMA              auto: memory near its rank where the host has several nodes
- *                                  (shm_node.c); off; always: with one node too, for tests
- *     SOLCCL_CPU_STREAM_BYTES      copies from here on pass by the cache
- *     SOLCCL_CPU_SPIN              polls before the clock is read
+ * SOLCCL_CPU_* variables set them: docs/environment.md has the list.
  */
 #include "backend/shm/shm.h"
 
