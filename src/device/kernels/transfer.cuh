@@ -202,7 +202,6 @@ static __global__ void __launch_bounds__(32)
     struct sol_watch watch = {0, 0};
     uint64_t told = args.await.value; /* what the story says; this for nothing */
     sol_await_predecessors();
-    sol_admit_successor();
 #pragma unroll 1
     for (;;) {
         uint64_t sum = mine ? sol_poll_word_acquire(args.await.words + lane) : 0;
@@ -224,6 +223,9 @@ static __global__ void __launch_bounds__(32)
         if (__any_sync(0xffffffffu, failed))
             return;
     }
+    /* Only now: a successor let in early would hold SMs that a write on another stream of this GPU
+     * may need, which a peer waits for, whose write is waited for here. */
+    sol_admit_successor();
     __syncwarp(); /* what each lane acquired comes before the end of the kernel */
 }
 
