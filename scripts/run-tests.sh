@@ -204,12 +204,12 @@ run python 300 'tests/python/run.sh build/gcc numpy wheel'
 run python-torch 320 'tests/python/run.sh build/gcc torch'
 run headers 60 'tests/lint/headers.sh'
 lanes kernels 1500 'tests/kernels/gate.py' lint-cppcheck 300 'scripts/lint.sh cppcheck' \
+    fuzz 200 'tests/fuzz/run.sh 3' \
     -- emulator 900 'emulator build/gcc' \
     mutants 1500 'tests/emu/mutants/run.sh build/gcc $(share tests/emu/mutants/mutants.txt)' \
     device 300 'tests/emu/device.sh build/gcc && tests/emu/guide.sh build/gcc' \
     device-mutants 1500 'tests/emu/mutants/device.sh build/gcc $(share tests/emu/mutants/device.txt)' \
-    proofs 500 'proofs/run.sh --quick' \
-    fuzz 200 'tests/fuzz/run.sh 3'
+    proofs 500 'proofs/run.sh --quick'
 run layering 30 'tests/lint/layering.sh'
 run house 30 'tests/lint/house.sh'
 together install 300 'tests/abi/install.sh build/gcc' tool 300 'tests/tool.sh build/gcc' \
