@@ -145,12 +145,11 @@ typedef struct sol_norm_config {
     sol_norm_form_t form; /**< ANY: TWO_SHOT with shards, ONE_SHOT without */
     unsigned shards;      /**< SOL_NORM_SHARD_*; 0 with ONE_SHOT */
     int depth;            /**< starts under way at once: 1 to SOL_NORM_MAX_DEPTH; 0: 2 */
-    int start_ctas;       /**< not used yet (for GPU ranks); 0 or more. Ranks may differ in it */
 } sol_norm_config_t;
 
 #define SOL_NORM_CONFIG_INIT                                                                       \
     {                                                                                              \
-        sizeof(sol_norm_config_t), 0, 0, SOL_BFLOAT16, SOL_NORM_ONE_SHOT, 0, 0, 0                  \
+        sizeof(sol_norm_config_t), 0, 0, SOL_BFLOAT16, SOL_NORM_ONE_SHOT, 0, 0                     \
     }
 
 /** A handle: memory for the contributions of `depth` starts. */

@@ -8,17 +8,8 @@ cd "$(dirname "$0")/../.."
 build=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 skipped=0
-check() { # check NAME COMMAND...
-    if "${@:2}" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok       $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED   $1"
-        tail -n 20 "$work/log"
-    fi
-}
+skipped=0
+. tests/check.sh
 
 check "install" env DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/first
 mv "$work/stage/opt/first" "$work/moved" # an installed tree can be moved

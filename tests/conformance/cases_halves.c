@@ -229,7 +229,6 @@ static void refused_configs(conf_t *conf)
     WITH((bad.form = SOL_NORM_ANY, bad.shards = 4));
     WITH(bad.depth = -1);
     WITH(bad.depth = SOL_NORM_MAX_DEPTH + 1);
-    WITH(bad.start_ctas = -1);
 #undef WITH
     REFUSED(SOL_ERR_ARGUMENT, sol_norm_create(NULL, &good, conf->comm));
     REFUSED(SOL_ERR_ARGUMENT, sol_norm_create(&halves, NULL, conf->comm));

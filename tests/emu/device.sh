@@ -11,17 +11,7 @@ solccl=$build/bin/solccl
 "$solccl" emu --help >/dev/null || exit 77
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
-check() { # check NAME COMMAND...
-    if "${@:2}" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok       $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED   $1"
-        tail -n 30 "$work/log"
-    fi
-}
+. tests/check.sh
 for source in tests/emu/dev_api.cu examples/device/*.cu; do
     name=$(basename "$source" .cu)
     check "$name compiles" "$solccl" emu -Werror -o "$work/$name" "$source"

@@ -12,17 +12,7 @@ include=$PWD/include
 "$build/bin/solccl" emu --help >/dev/null || exit 77
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
-check() { # check NAME COMMAND...
-    if "${@:2}" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok       $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED   $1"
-        tail -n 30 "$work/log"
-    fi
-}
+. tests/check.sh
 code() { # code I: the I-th block of C
     awk -v i="$1" '/^```c$/ { n++; inside = n == i; next } /^```/ { inside = 0 } inside' "$guide"
 }

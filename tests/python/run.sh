@@ -12,7 +12,8 @@ shift
 parts=${*:-numpy torch wheel}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 skipped=0
+skipped=0
+. tests/check.sh
 export SOLCCL_TIMEOUT_MS=60000 PYTHONPATH=$PWD/python PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
 
 # The first Python that can import all modules named.
@@ -35,16 +36,6 @@ add() { # add LOG CODE: shows it; its last sum counts, or a failure
     if [ "$2" -ne 0 ] && [ "${f:-0}" -eq 0 ]; then
         failed=$((failed + 1))
         echo "FAILED: status $2"
-    fi
-}
-check() { # check NAME COMMAND...
-    if "${@:2}" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok       $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED   $1"
-        tail -n 20 "$work/log"
     fi
 }
 part() { case " $parts " in *" $1 "*) return 0 ;; esac; return 1; }
