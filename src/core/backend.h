@@ -108,6 +108,16 @@ typedef struct sol_backend {
     sol_status_t (*vocab_topk)(sol_comm_t comm, const sol_call_t *call,
                                const sol_vocab_args_t *args);
 
+    /* sol_norm_start and _wait: a handle with kernels, arguments checked; `lane`: below the
+     * handle's depth, which of the starts under way; `start`: the half. open is collective and
+     * succeeds on all ranks or on none, and sets halves->device. All NULL: core puts them together
+     * from transfers and plain C. */
+    sol_status_t (*norm_open)(sol_comm_t comm, struct sol_norm_halves *halves);
+    sol_status_t (*norm_close)(sol_comm_t comm, struct sol_norm_halves *halves);
+    sol_status_t (*norm_half)(sol_comm_t comm, const sol_call_t *call,
+                              struct sol_norm_halves *halves, const sol_norm_args_t *args, int lane,
+                              bool start);
+
     /* solccl/moe.h, arguments checked; `call` is what texts name (an all_to_all_v without counts);
      * `halves` of experts.h. open is collective and succeeds on all ranks or on none, and sets
      * moe->device and memory_bytes. All NULL: core puts them together from run() and plain C. */
@@ -195,6 +205,11 @@ typedef struct sol_backend {
      * it cannot be told. */
     void (*give_up)(sol_comm_t comm, uint64_t group, sol_status_t status, const char *text);
     sol_status_t (*given_up)(sol_comm_t comm, int rank, uint64_t group, char text[SOL_WILL_TEXT]);
+    /* sol_comm_shrink has made a communicator of the ranks in this mask: noted where the others can
+     * see it before this one leaves; and what `rank` has noted, 0: nothing. Both NULL: it cannot be
+     * known. */
+    void (*note_shrunk)(sol_comm_t comm, uint64_t ranks);
+    uint64_t (*shrunk)(sol_comm_t comm, int rank);
     /* For dumps; in signal handlers too: only reads memory. The last call that `rank` has made, as
      * far as it is visible here; false: not known. NULL: never known. */
     bool (*whereabouts)(sol_comm_t comm, int rank, sol_whereabouts_t *at);

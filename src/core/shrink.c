@@ -54,6 +54,7 @@ typedef struct roll {
 typedef struct meeting {
     sol_comm_t comm;
     uint64_t exclude, here, gone;
+    uint64_t others; /* ranks that have gone on without this one */
     sol_boot_wait_t wait;
     unsigned char key[SOL_ID_SECRET_BYTES];
     struct sockaddr_un address;
@@ -75,6 +76,16 @@ static uint64_t all_ranks(int nranks)
 
 /* ------------------------------------------------------------------------ who is gone */
 
+/* Has `rank` shrunk the communicator to ranks of which this one is none? It says so before it
+ * leaves: whoever comes to a shrink that is over must not take the others for gone, and go on too.
+ */
+static bool went_on_without_us(const meeting_t *m, int rank)
+{
+    const sol_backend_t *backend = m->comm->backend;
+    uint64_t ranks = backend->shrunk != NULL ? backend->shrunk(m->comm, rank) : 0;
+    return ranks != 0 && (ranks >> m->comm->rank & 1) == 0;
+}
+
 static void look_who_is_gone(meeting_t *m)
 {
     for (int r = 0; r < m->comm->nranks; r++) {
@@ -82,7 +93,15 @@ static void look_who_is_gone(meeting_t *m)
         if (((m->here | m->gone | m->exclude) & bit) == 0 && sol_comm_gone(m->comm, r)) {
             m->gone |= bit;
         }
+        m->others |= went_on_without_us(m, r) ? bit : 0;
     }
+}
+
+static sol_status_t left_out(const meeting_t *m)
+{
+    char names[256];
+    sol_boot_name_ranks(m->others, names, sizeof(names));
+    return sol_thread_error(SOL_ERR_PEER, "sol_comm_shrink: %s went on without this rank", names);
 }
 
 /* ------------------------------------------------------------------------ the roll */
@@ -223,7 +242,7 @@ static sol_status_t gather(meeting_t *m)
         if (now >= next_look) {
             look_who_is_gone(m);
             next_look = now + LOOK_NS;
-            if (complete(m)) {
+            if (complete(m) || m->others != 0) {
                 break;
             }
         }
@@ -257,6 +276,16 @@ static sol_status_t send_roll(meeting_t *m, roll_t *roll)
     return status;
 }
 
+/* Nothing comes of it. */
+static void tell_all(const meeting_t *m, sol_status_t status, const char *text)
+{
+    for (int r = 0; r < m->comm->nranks; r++) {
+        if (m->sockets[r] >= 0) {
+            sol_boot_send_verdict(m->sockets[r], status, text);
+        }
+    }
+}
+
 static sol_status_t explain_absence(meeting_t *m, sol_status_t status)
 {
     char names[256], text[SOL_BOOT_TEXT];
@@ -270,11 +299,7 @@ static sol_status_t explain_absence(meeting_t *m, sol_status_t status)
     } else {
         snprintf(text, sizeof(text), "sol_comm_shrink: %s", strerror(errno));
     }
-    for (int r = 0; r < m->comm->nranks; r++) {
-        if (m->sockets[r] >= 0) {
-            sol_boot_send_verdict(m->sockets[r], status, text);
-        }
-    }
+    tell_all(m, status, text);
     return sol_thread_error(status, "%s", text);
 }
 
@@ -283,7 +308,11 @@ static sol_status_t keep_roll(meeting_t *m, roll_t *roll)
 {
     m->here = (uint64_t)1 << m->comm->rank;
     sol_status_t status = gather(m);
-    if (status != SOL_OK) {
+    look_who_is_gone(m);
+    if (m->others != 0) {
+        status = left_out(m);
+        tell_all(m, status, sol_thread_error_text());
+    } else if (status != SOL_OK) {
         status = explain_absence(m, status);
     } else if ((m->here >> m->comm->rank & 1) == 0) {
         status =
@@ -359,6 +388,10 @@ static sol_status_t attend(meeting_t *m, int fd, roll_t *roll, bool *done)
             continue;
         }
         look_who_is_gone(m);
+        if (m->others != 0) {
+            *done = true;
+            return left_out(m);
+        }
         if (status == SOL_OK && m->gone != known) {
             status = say_hello(m, fd);
         }
@@ -457,7 +490,11 @@ static sol_status_t shrink(sol_comm_t comm, uint64_t exclude, sol_comm_setup_t *
             setup->parent_ranks[n++] = (signed char)(r + 1);
         }
     }
-    return sol_comm_make(setup, made);
+    status = sol_comm_make(setup, made);
+    if (status == SOL_OK && comm->backend->note_shrunk != NULL) {
+        comm->backend->note_shrunk(comm, roll.here);
+    }
+    return status;
 }
 
 static sol_status_t check_shrink(sol_comm_t comm, uint64_t exclude, sol_comm_t *result)

@@ -37,12 +37,14 @@
 #include <stdatomic.h>
 
 #define SOL_STAGING_MAX_SLOTS 64u
+#define SOL_STAGING_DISTANCE ((size_t)512 << 10) /* a common second-level cache */
 
 typedef struct sol_staging {
     unsigned char *base;
     size_t slot_bytes;
     unsigned count;                       /* slots */
     uint64_t next;                        /* number of the next chunk */
+    unsigned spread;                      /* slots to take in turn; 0: the first free one */
     int last, before_last;                /* slots taken most recently; -1: none */
     uint64_t seen[SOL_STAGING_MAX_SLOTS]; /* done of each reader, as far as it is known here */
     struct {
@@ -106,12 +108,29 @@ static inline uint64_t sol_staging_pending(sol_staging_t *staging, unsigned slot
     return sol_staging_known(staging, slot);
 }
 
-/* The first free slot (few slots, used again and again, stay in the cache), or -1; then *pending is
- * the set of readers that hold them. */
+/* Take as many slots in turn as `bytes` a chunk come to SOL_STAGING_DISTANCE; 0: the first free one
+ * again. Few slots, used again and again, stay in the writer's cache; but then each line that is
+ * written must first be taken from the cache of who read it last. When as much has gone by as that
+ * cache holds, it has dropped the line. */
+static inline void sol_staging_spread(sol_staging_t *staging, size_t bytes)
+{
+    size_t slots = bytes == 0 ? 0 : SOL_STAGING_DISTANCE / bytes;
+    staging->spread = slots < staging->count ? (unsigned)slots : staging->count;
+}
+
+/* A free slot: of the `spread` the next one, else the first; or -1, then *pending is the set of
+ * readers that hold them. Slots that are known to be free come before those that must be asked
+ * about. */
 static inline int sol_staging_find(sol_staging_t *staging, const _Atomic uint64_t *const *done,
                                    uint64_t *pending)
 {
     *pending = 0;
+    for (unsigned i = 1; i <= staging->spread; i++) {
+        unsigned next = (unsigned)(staging->last + (int)i) % staging->spread;
+        if (sol_staging_known(staging, next) == 0) {
+            return (int)next;
+        }
+    }
     for (unsigned i = 0; i < staging->count; i++) {
         if (sol_staging_known(staging, i) == 0) {
             return (int)i;

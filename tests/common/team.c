@@ -144,7 +144,8 @@ static pid_t fork_child(team_t *team, int rank, team_fn fn, void *arg)
 
 static void judge(team_t *team, int child, int wstatus)
 {
-    bool killed = WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGKILL;
+    bool killed =
+        WIFSIGNALED(wstatus) && (WTERMSIG(wstatus) == SIGKILL || WTERMSIG(wstatus) == SIGABRT);
     if (!team->threads && (team->expect_killed >> child & 1)) {
         if (!killed)
             team_fail(team, child, "was meant to be killed, ended with status 0x%x", wstatus);

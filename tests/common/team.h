@@ -29,7 +29,8 @@ typedef struct team {
     int nranks;
     bool threads;
     uint64_t seed;
-    unsigned expect_killed; /* bit r: rank r is meant to die by SIGKILL (processes only) */
+    unsigned
+        expect_killed; /* bit r: rank r is meant to die by SIGKILL or SIGABRT (processes only) */
     sol_unique_id_t ids[TEAM_IDS];
     pthread_barrier_t barrier;
     _Atomic int failures;

@@ -85,9 +85,14 @@ void fault_lower(team_t *team, int flag)
     atomic_store(&common_of(team)->flags[flag], 0);
 }
 
+bool fault_raised(team_t *team, int flag)
+{
+    return atomic_load(&common_of(team)->flags[flag]) != 0;
+}
+
 void fault_await(team_t *team, int flag)
 {
-    while (!atomic_load(&common_of(team)->flags[flag]))
+    while (!fault_raised(team, flag))
         team_sleep_us(500);
 }
 
@@ -178,9 +183,9 @@ static void run_case(tally_t *tally, const fault_case_t *c)
 int main(int argc, char **argv)
 {
     static const fault_case_t *const tables[] = {
-        fault_bad_input, fault_bad_environment, fault_absent, fault_mismatch,
-        fault_refused,   fault_recorder,        fault_misuse, fault_regroup,
-        fault_strangers, fault_places,          fault_cause,  fault_halves};
+        fault_bad_input, fault_bad_environment, fault_absent,  fault_mismatch,  fault_refused,
+        fault_recorder,  fault_misuse,          fault_regroup, fault_strangers, fault_places,
+        fault_cause,     fault_halves,          fault_woken};
     tally_t tally = {0};
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--quick") != 0)

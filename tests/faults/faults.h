@@ -21,7 +21,8 @@ typedef struct fault_case {
 
 extern const fault_case_t fault_bad_input[], fault_bad_environment[], fault_absent[],
     fault_mismatch[], fault_refused[], fault_recorder[], fault_misuse[], fault_regroup[],
-    fault_strangers[], fault_places[], fault_cause[], fault_halves[]; /* end: name NULL */
+    fault_strangers[], fault_places[], fault_cause[], fault_halves[],
+    fault_woken[]; /* end: name NULL */
 
 /* A CPU communicator of the whole team. False (and a failure) if it cannot be made. */
 bool fault_comm(team_t *team, int rank, int timeout_ms, sol_comm_t *comm);
@@ -43,6 +44,7 @@ bool fault_comm_short(team_t *team, int rank, int *timeout_ms, sol_comm_t *comm)
 /* Flags 0 to 7 of the team. */
 void fault_raise(team_t *team, int flag);
 void fault_lower(team_t *team, int flag);
+bool fault_raised(team_t *team, int flag);
 void fault_await(team_t *team, int flag);
 
 /* This rank begins to wait; and the seconds since the first rank did, which may tell the others

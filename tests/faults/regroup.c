@@ -146,8 +146,8 @@ static void killed_while_shrinking(team_t *team, int rank, void *arg)
     TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
 }
 
-/* The last rank lives but does not come: it is left out when the time is up; then it comes, and is
- * not enough alone. */
+/* The last rank lives but does not come: it is left out when the time is up; then it comes, and
+ * hears so at once. */
 static void stopped(team_t *team, int rank, void *arg)
 {
     sol_comm_t comm, rest = NULL;
@@ -163,7 +163,7 @@ static void stopped(team_t *team, int rank, void *arg)
     if (rank == last) {
         team_barrier(team);
         fault_expect(team, rank, "shrinking alone", sol_comm_shrink(comm, 0, &rest, &config),
-                     SOL_ERR_TIMEOUT, NULL, "rank");
+                     SOL_ERR_PEER, NULL, "rank|went on without this rank");
         TEAM_CHECK(team, rank, rest == NULL);
     } else {
         fault_begin(team, rank);

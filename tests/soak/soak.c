@@ -201,6 +201,8 @@ static void one_life(team_t *team, int rank, player_t *p, shared_t *shared, uint
         status = side_show(p, shared);
     if (!TEAM_CHECK(team, rank, status == SOL_OK))
         team_fail(team, rank, "life %llu: %s", (unsigned long long)life, sol_last_error(p->comm));
+    if (end == BY_ABORT)
+        team_barrier(team); /* what has not returned when somebody aborts may fail */
     if (end == BY_ABORT && rank == culprit) {
         TEAM_OK(team, rank, sol_comm_abort_reason(p->comm, "the end of a life"), p->comm);
         atomic_fetch_add(&shared->aborts, 1);

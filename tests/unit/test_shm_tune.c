@@ -72,8 +72,9 @@ static void the_cheapest_plan_wins(void **state)
     (void)state;
     const sol_call_t call = {.func = SOL_FUNC_ALL_GATHER};
     const unsigned through = (1u << SOL_SHM_WAYS) - 1;
-    /* where results pass by the cache, reading directly may still go through it */
-    const unsigned large = through << SOL_SHM_WAYS | 1u << SOL_SHM_SHOW;
+    /* where results pass by the cache, reading directly may still go through it; and what is
+     * staged is staged wide, or past the cache */
+    const unsigned large = (through & ~(1u << SOL_SHM_KEEP)) << SOL_SHM_WAYS | 1u << SOL_SHM_SHOW;
     for (unsigned best = 0; best < SOL_SHM_PLANS; best++) {
         unsigned tried;
         make(true);
@@ -111,7 +112,7 @@ static void what_is_worse_is_tried_less(void **state)
         lesson->cost_ns[plan] = plan == SOL_SHM_PASS ? 1000000 : 9000000;
     lesson->winner = SOL_SHM_PASS;
     assert_int_equal(calls_not_of(SOL_SHM_PASS, 64, &call), 0);
-    lesson->periods = 4;
+    lesson->periods = 16;
     assert_in_range(calls_not_of(SOL_SHM_PASS, 2 * 4, &call), 4, 4);
     assert_int_equal(lesson->tried, (1u << SOL_SHM_WAYS) - 1);
 }
@@ -120,17 +121,23 @@ static void only_what_is_possible_is_tried(void **state)
 {
     (void)state;
     const sol_call_t call = {.func = SOL_FUNC_ALL_GATHER};
-    const unsigned keep = 1u << SOL_SHM_KEEP, pass = 1u << SOL_SHM_PASS, show = 1u << SOL_SHM_SHOW;
+    const unsigned keep = 1u << SOL_SHM_KEEP, pass = 1u << SOL_SHM_PASS, show = 1u << SOL_SHM_SHOW,
+                   wide = 1u << SOL_SHM_WIDE;
     unsigned tried;
     make(true);
     learn(&call, BYTES, SOL_SHM_TUNE_ALL, ~0u, &tried);
-    assert_int_equal(tried, keep | pass | show); /* small own blocks stay in the cache */
+    assert_int_equal(tried, keep | pass | show | wide); /* small own blocks stay in the cache */
     make(true);
     learn(&call, BYTES, SOL_SHM_TUNE_COPIES, ~0u, &tried);
     assert_int_equal(tried, keep | pass);
     make(false);
     learn(&call, BYTES, SOL_SHM_TUNE_ALL, ~0u, &tried);
-    assert_int_equal(tried, keep | pass);
+    assert_int_equal(tried, keep | pass | wide);
+    make(true);
+    shm.nranks = 3; /* wide is of two */
+    shm.peers[2].control = &controls[1];
+    learn(&call, BYTES, SOL_SHM_TUNE_ALL, ~0u, &tried);
+    assert_int_equal(tried, keep | pass | show);
     make(true);
     learn(&call, 4095, SOL_SHM_TUNE_ALL, ~0u, &tried);
     assert_int_equal(tried, keep);
@@ -177,7 +184,7 @@ static void a_send_is_learned_from_its_receiver(void **state)
         sol_shm_tune_received(&peer, BYTES, SOL_SHM_SHOW, long_ago);
         assert_int_equal(learn(&call, BYTES, SOL_SHM_TUNE_PAIRS, ~0u, &tried),
                          receiver ? SOL_SHM_PASS : SOL_SHM_KEEP);
-        assert_int_equal(tried, (1u << SOL_SHM_WAYS) - 1);
+        assert_int_equal(tried, 1u << SOL_SHM_KEEP | 1u << SOL_SHM_PASS | 1u << SOL_SHM_SHOW);
         assert_int_equal(sol_shm_tune_known(&shm, BYTES), receiver ? SOL_SHM_PASS : SOL_SHM_KEEP);
     }
     make(true); /* nothing learned */
@@ -217,7 +224,7 @@ static void large_calls_inherit(void **state)
 {
     (void)state;
     const sol_call_t call = {.func = SOL_FUNC_ALL_GATHER};
-    const unsigned cheap = SOL_SHM_WAYS + SOL_SHM_KEEP;
+    const unsigned cheap = SOL_SHM_WAYS + SOL_SHM_PASS;
     unsigned tried;
     make(true);
     assert_int_equal(learn(&call, OWN_BYTES, SOL_SHM_TUNE_ALL, 1u << cheap, &tried), cheap);

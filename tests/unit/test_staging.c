@@ -79,6 +79,7 @@ static void slots_are_free_when_all_told_have_read(void **state)
         make(seed);
         while (chunk - seed < CHUNKS) {
             uint64_t pending, readers = 1 + draw((1u << READERS) - 1);
+            sol_staging_spread(&world.staging, draw(3) * SOL_STAGING_DISTANCE / 3);
             int slot = sol_staging_find(&world.staging, world.at, &pending);
             if (slot < 0) {
                 for (unsigned k = 0; k < SLOTS; k++)
@@ -115,6 +116,34 @@ static void answered_chunks_alternate(void **state)
     }
 }
 
+/* As many slots in turn as come to the distance, again without a look; then two again. */
+static void spread_chunks_go_round(void **state)
+{
+    (void)state;
+    static const _Atomic uint64_t *nowhere[1] = {NULL};
+    static const struct {
+        size_t bytes;
+        unsigned slots;
+    } cases[] = {{SOL_STAGING_DISTANCE / 3, 3}, {SOL_STAGING_DISTANCE, 2}, {1, SLOTS}, {0, 2}};
+    uint64_t pending;
+    make(0xfffffffe);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned first = 0;
+        sol_staging_spread(&world.staging, cases[i].bytes);
+        for (unsigned k = 0; k < 5 * SLOTS; k++) {
+            int slot = sol_staging_find(&world.staging, nowhere, &pending);
+            uint64_t chunk = sol_staging_take(&world.staging, slot, 1);
+            sol_staging_heard(&world.staging, 0, chunk);
+            if (k == 2 * SLOTS) /* what was used before has been read by now */
+                first = (unsigned)slot;
+            else if (k > 2 * SLOTS && cases[i].slots > 2)
+                assert_int_equal((unsigned)slot, (first + k - 2 * SLOTS) % cases[i].slots);
+            else if (k > 2 * SLOTS)
+                assert_int_equal((unsigned)slot, (first + k) % 2);
+        }
+    }
+}
+
 static void held_slots_are_counted_by_reader(void **state)
 {
     (void)state;
@@ -145,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_are_free_when_all_told_have_read),
         cmocka_unit_test(answered_chunks_alternate),
+        cmocka_unit_test(spread_chunks_go_round),
         cmocka_unit_test(held_slots_are_counted_by_reader),
         cmocka_unit_test(what_was_heard_never_goes_back),
     };

@@ -83,6 +83,7 @@ typedef enum {
     SOL_SHM_KEEP, /* copied to a staging slot, through this core's cache */
     SOL_SHM_PASS, /* copied past the cache: nothing to take away from the readers' caches first */
     SOL_SHM_SHOW, /* not copied: process_vm_readv */
+    SOL_SHM_WIDE, /* as KEEP, in large chunks and many slots in turn (sol_staging_spread) */
     SOL_SHM_WAYS
 } sol_shm_way;
 
@@ -122,6 +123,7 @@ typedef struct sol_shm_control {
 
     sol_shm_will_t wills[SOL_SHM_WILLS]; /* number i at i % SOL_SHM_WILLS */
     _Atomic uint32_t will_count;
+    _Atomic uint64_t shrunk; /* mask of the ranks that the owner has gone on with; 0: it has not */
 
     alignas(SOL_SHM_APART) _Atomic uint64_t started; /* index of the last call begun */
     _Atomic uint64_t finished;                       /* and completed */
@@ -201,7 +203,8 @@ typedef struct sol_shm_limits {
     size_t packed_reduce; /* and this all_reduce */
     size_t chunk;         /* staged at a time in a stream where all ranks send and receive */
     size_t way;           /* how large collectives move data: 0 learned, else 1 + sol_shm_way */
-    size_t round;         /* bytes of a share in one round of a shared-out reduction */
+    size_t round;         /* bytes of a share in one round of a shared-out reduction, ... */
+    size_t wide;          /* ... of a share twice as large this, and in a chunk that is WIDE */
     size_t piece;         /* bytes that a direct read moves between two looks at its owner */
     size_t vm_piece;      /* the same by process_vm_readv: a call costs 1-2 us beside its pages */
     size_t stream;        /* results beyond this pass by the cache */
@@ -213,6 +216,7 @@ typedef struct sol_shm_lesson {
     uint8_t winner;
     uint8_t tried;                   /* bit p: plan p is tried in this period */
     uint8_t periods;                 /* from the last one that tried all */
+    bool settled;                    /* plans that are clearly worse have been tried twice */
     bool inherited;                  /* its costs are those of calls half as large */
     uint32_t cost_ns[SOL_SHM_PLANS]; /* average over periods, on the slowest rank; 0: none yet */
 } sol_shm_lesson_t;

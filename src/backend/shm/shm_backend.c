@@ -33,10 +33,28 @@ static bool is_pair(const sol_call_t *call)
     return call->func == SOL_FUNC_SEND || call->func == SOL_FUNC_RECV;
 }
 
+static inline bool others_failed(const sol_shm_t *s)
+{
+    return atomic_load_explicit(&s->control->abort_word, memory_order_relaxed) != 0;
+}
+
+/* Another rank has failed since this one's last call. What a late rank needs for its call may all
+ * be there; it gets the others' error all the same. */
+static sol_status_t fail_at_once(sol_shm_t *s, const sol_call_t *call)
+{
+    sol_shm_note_call(s, call, sol_shm_signature(call));
+    sol_status_t status = sol_shm_look(s);
+    sol_shm_note_end(s);
+    return status;
+}
+
 static sol_status_t shm_run(sol_comm_t comm, const sol_call_t *call)
 {
     sol_shm_t *s = comm->state;
     sol_status_t status;
+    if (SOL_UNLIKELY(others_failed(s))) {
+        return fail_at_once(s, call);
+    }
     if (is_pair(call) && (call->root == s->rank || sol_shm_plan(s, call) != SOL_SHM_LINES)) {
         status = sol_shm_run_pairs(s, call, 1);
     } else {
@@ -55,6 +73,9 @@ static sol_status_t shm_run_group(sol_comm_t comm, const sol_call_t *calls, size
     sol_shm_t *s = comm->state;
     size_t npairs = 0;
     sol_status_t status = SOL_OK;
+    if (SOL_UNLIKELY(others_failed(s))) {
+        return fail_at_once(s, &calls[0]);
+    }
     for (size_t i = 0; i < ncalls; i++) {
         npairs += is_pair(&calls[i]);
     }
@@ -116,6 +137,19 @@ static void shm_poll_error(sol_comm_t comm)
     if (word != 0 && (int)word - 1 != s->rank) {
         sol_shm_note_story(s, word, "between calls");
     }
+}
+
+static void shm_note_shrunk(sol_comm_t comm, uint64_t ranks)
+{
+    sol_shm_t *s = comm->state;
+    /* relaxed: who sees that this rank has left (`closed`, a release) sees this */
+    atomic_store_explicit(&s->control->shrunk, ranks, memory_order_relaxed);
+}
+
+static uint64_t shm_shrunk(sol_comm_t comm, int rank)
+{
+    const sol_shm_t *s = comm->state;
+    return atomic_load_explicit(&s->peers[rank].control->shrunk, memory_order_relaxed);
 }
 
 /* --------------------------------------------------------------------------------- facts */
@@ -186,6 +220,8 @@ const sol_backend_t sol_backend_shm = {
     .gone = sol_shm_gone,
     .give_up = sol_shm_give_up,
     .given_up = sol_shm_given_up,
+    .note_shrunk = shm_note_shrunk,
+    .shrunk = shm_shrunk,
     .whereabouts = sol_shm_whereabouts,
     .skew = sol_shm_skew,
 };

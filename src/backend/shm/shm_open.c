@@ -120,15 +120,16 @@ static void use_caps(sol_shm_t *s, caps_t *all)
     }
     size_t sub = all[0].slot_bytes / (size_t)(s->nranks > 1 ? s->nranks - 1 : 1);
     sub = sub / SOL_CACHE_LINE * SOL_CACHE_LINE;
-    if (s->limits.round > sub) {
-        s->limits.round = sub;
+    size_t *rounds[] = {&s->limits.round, &s->limits.wide};
+    for (int i = 0; i < 2; i++) {
+        size_t round = *rounds[i] < sub ? *rounds[i] : sub;
+        *rounds[i] = round / SOL_CACHE_LINE * SOL_CACHE_LINE;
     }
     size_t *slotted[] = {&s->limits.packed, &s->limits.packed_rooted, &s->limits.packed_reduce};
     for (int i = 0; i < 3; i++) { /* an all_reduce has a slot to itself */
         size_t cap = i == 2 ? all[0].slot_bytes : sub;
         *slotted[i] = *slotted[i] < cap ? *slotted[i] : cap;
     }
-    s->limits.round = s->limits.round / SOL_CACHE_LINE * SOL_CACHE_LINE;
 }
 
 bool sol_shm_vm_read_allowed(void)
@@ -291,6 +292,7 @@ static sol_status_t prepare(sol_shm_t *s, const caps_t *caps, const layout_t *la
         s->scale[d] = sol_scale_for(s->isa, (sol_dtype_t)d);
     }
     size_t most = s->limits.one_shot > s->limits.round ? s->limits.one_shot : s->limits.round;
+    most = most > s->limits.wide ? most : s->limits.wide;
     most = most > s->limits.line ? most : s->limits.line;
     most = most > s->limits.packed ? most : s->limits.packed;
     most = most > s->limits.packed_reduce ? most : s->limits.packed_reduce;

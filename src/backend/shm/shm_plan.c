@@ -26,6 +26,7 @@ static void default_limits(sol_shm_t *s)
         .packed_reduce = s->nranks <= 2 ? 32768 : 8192 / peers,
         .chunk = 32768,
         .round = 65536,
+        .wide = s->nranks <= 2 ? 131072 : 65536,
         .piece = 262144,
         .vm_piece = (size_t)4 << 20,
         .stream = (size_t)8 << 20, /* a copy of 1 MB past the cache took twice as long */
@@ -67,11 +68,12 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         {"SOLCCL_CPU_PACKED_REDUCE_BYTES", &s->limits.packed_reduce, 0},
         {"SOLCCL_CPU_CHUNK_BYTES", &s->limits.chunk, SOL_CACHE_LINE},
         {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
+        {"SOLCCL_CPU_WIDE_BYTES", &s->limits.wide, SOL_CACHE_LINE},
         {"SOLCCL_CPU_PIECE_BYTES", &s->limits.piece, SOL_CACHE_LINE},
         {"SOLCCL_CPU_VM_PIECE_BYTES", &s->limits.vm_piece, SOL_CACHE_LINE},
         {"SOLCCL_CPU_STREAM_BYTES", &s->limits.stream, 0},
     };
-    static const char *const ways[] = {"learn", "keep", "pass", "show", NULL};
+    static const char *const ways[] = {"learn", "keep", "pass", "show", "wide", NULL};
     static const char *const huge_pages[] = {"off", "auto", NULL};
     static const char *const nodes[] = {"off", "auto", "always", NULL};
     int protocol = AUTO, way = 0, huge = 1, by_node = 1;

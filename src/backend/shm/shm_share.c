@@ -86,8 +86,10 @@ static void set_up(sharing_t *h, sol_shm_t *s, const sol_call_t *call)
     h->s = s;
     h->call = call;
     h->size = sol_dtype_size(call->dtype);
-    h->chunk = s->limits.round / h->size;
     h->blocks = func == SOL_FUNC_REDUCE_SCATTER;
+    size_t share = sol_range_count(share_of(h, 0));
+    bool wide = share * h->size >= 2 * s->limits.wide; /* alike on all ranks, not a matter of way */
+    h->chunk = (wide ? s->limits.wide : s->limits.round) / h->size;
     h->rounds = sol_chunk_count(share_of(h, 0), h->chunk);
     h->takers = 0;
     if (func == SOL_FUNC_ALL_REDUCE) {
@@ -400,6 +402,9 @@ sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call)
     sol_shm_tuned_t tuned = sol_shm_tune_begin(s, call, call->count * h.size, SOL_SHM_TUNE_ALL);
     h.way = tuned.way;
     h.past = tuned.own_past;
+    if (h.way == SOL_SHM_WIDE) {
+        sol_staging_spread(&s->staging, sol_range_count(part_of(&h, 0, 0)) * h.size);
+    }
     sol_status_t status = push_headers(&h);
     if (status == SOL_OK) {
         status = stage(&h, 0);
@@ -422,6 +427,7 @@ sol_status_t sol_shm_run_shared(sol_shm_t *s, const sol_call_t *call)
     if (status == SOL_OK) {
         status = finish(&h);
     }
+    sol_staging_spread(&s->staging, 0);
     sol_shm_tune_end(s);
     return status;
 }

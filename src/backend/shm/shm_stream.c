@@ -601,6 +601,11 @@ static void choose_ways(sol_shm_t *s, const sol_call_t *call, size_t bytes, tran
         own->bytes = 0;
     }
     sol_shm_tuned_t tuned = sol_shm_tune_begin(s, call, bytes, SOL_SHM_TUNE_ALL);
+    size_t chunk = tuned.way == SOL_SHM_WIDE ? s->limits.wide : s->limits.chunk;
+    chunk = chunk < s->staging.slot_bytes ? chunk : s->staging.slot_bytes;
+    if (tuned.way == SOL_SHM_WIDE) {
+        sol_staging_spread(&s->staging, bytes < chunk ? bytes : chunk);
+    }
     own->past = tuned.own_past || (s->all_threads && bytes >= s->limits.stream);
     for (size_t i = 0; i < count; i++) {
         all[i].way = tuned.way;
@@ -609,8 +614,7 @@ static void choose_ways(sol_shm_t *s, const sol_call_t *call, size_t bytes, tran
             all[i].own = own;
         }
         if (both) {
-            all[i].chunk =
-                s->limits.chunk < s->staging.slot_bytes ? s->limits.chunk : s->staging.slot_bytes;
+            all[i].chunk = chunk;
         }
     }
 }
@@ -652,6 +656,7 @@ sol_status_t sol_shm_run_streams(sol_shm_t *s, const sol_call_t *call)
         }
     }
     sol_status_t status = run_all(s, all, count, &own);
+    sol_staging_spread(&s->staging, 0);
     sol_shm_tune_end(s);
     return status;
 }

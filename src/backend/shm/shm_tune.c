@@ -6,21 +6,23 @@
  * this core's last-level cache; past the cache where they do not, because the
  * lines that they still hold need not be taken from them one by one (measured:
  * 2.5 times slower the one way here, 2.5 times the other way there);
- * process_vm_readv saves the copy but costs system calls. From some size on
- * results are better written past the cache too. Which holds cannot be read
- * from the topology that a virtual machine shows, and changes when the host
- * moves its CPUs. So at the start of every period of calls of one kind and
- * size some plans are taken for a few calls each, and the best for the rest.
- * The first calls find cold memory and teach nothing; the first periods are
- * short, so that what one got wrong does not last.
+ * process_vm_readv saves the copy but costs system calls. Through the cache, few small chunks and
+ * slots stay in one that the ranks share; many and large ones keep out of each other's way where
+ * each has its own (two ranks: half as fast again one way here, 15% slower there). From some size
+ * on results are better written past the cache too. Which holds cannot be read from the topology
+ * that a virtual machine shows, and changes when the host moves its CPUs. So at the start of every
+ * period of calls of one kind and size some plans are taken for a few calls each, and the best for
+ * the rest. The first calls find cold memory and teach nothing; the first periods are short, so
+ * that what one got wrong does not last.
  *
  *     call      0 ... tries-1 | tries ... | ...        | then, to the period's end
  *     plan      the first     | second    | ... last   | DELAY calls more, decide, the best
- *     timed     all but the first of each
+ *     timed     the last TRIES - 1 of each
  *
- * The first period tries all plans. Later ones try those that may still be
- * best, so that trying costs next to nothing; all again in every FOURTH one, or
- * when the best has become dearer (the machine has changed).
+ * The first period tries all plans, the second those that may yet be best. Later
+ * ones time the best again, which costs nothing; every FOURTH one tries all that
+ * are near it, and every SIXTEENTH, or one after the best has become dearer
+ * (the machine has changed), all of them.
  *
  * A plan's cost in a period is the median of its timed calls on the slowest
  * rank, by its role in rooted calls (a root that has only written ends early;
@@ -40,21 +42,25 @@
  */
 #include "backend/shm/shm.h"
 
-#define WARM_UP 4u /* calls before the first period */
-#define FIRST_PERIOD 32u
-#define LAST_PERIOD 256u /* each is twice as long as the one before, up to here */
-#define FOURTH 4u        /* periods from one that tries all plans to the next */
-#define TRIES 4u         /* calls of a plan in a row; the first one is not counted */
-#define LARGE_TRIES                                                                                \
-    2u /* of LARGE_BYTES and more: dear, perhaps few, and long enough to trust one */
+#define WARM_UP 4u         /* calls before the first period */
+#define FIRST_PERIOD 32u   /* all plans and DELAY fit */
+#define LAST_PERIOD 64u    /* each is twice as long as the one before, up to here; ... */
+#define LONG_BYTES 524288u /* ... of calls from here on, some milliseconds, FIRST_PERIOD */
+#define FOURTH 4u /* periods from one that tries contenders to the next; others: the best only */
+#define SIXTEENTH 16u   /* and from one that tries all plans */
+#define TRIES 4u        /* calls of a plan in a row; the first one is not counted */
+#define WIDE_WARM_UP 8u /* calls more of it, or fewer: none has used its slots lately */
+#define LARGE_TRIES 3u  /* of LARGE_BYTES and more: dear, and perhaps few */
 #define LARGE_BYTES 3145728u
 #define DELAY 4u
 #define LARGE_DELAY 2u
 #define OWN_BYTES 3145728u /* results of calls from here on are written past the cache, mostly */
+#define SUM_BYTES 8388608u /* of an all_reduce: only from here on */
 #define SHOW_BYTES 16384u  /* what nothing is known of is read directly from here on */
 #define LEAST_BYTES 4096u  /* sol_copy_stream passes by the cache from here on */
 
 _Static_assert(TRIES - 1 <= SOL_SHM_SAMPLES, "every timed call of a plan is kept");
+_Static_assert(SOL_SHM_WAYS *TRIES + WIDE_WARM_UP + DELAY < FIRST_PERIOD, "it can decide");
 
 static sol_shm_tuned_t tuned(unsigned plan)
 {
@@ -66,6 +72,13 @@ static unsigned usable(const sol_shm_t *s, const sol_call_t *call, size_t bytes,
                        sol_shm_tune_kind kind)
 {
     unsigned ways = 1u << SOL_SHM_KEEP | 1u << SOL_SHM_PASS;
+    bool mutual = call->func == SOL_FUNC_ALL_REDUCE || call->func == SOL_FUNC_REDUCE_SCATTER ||
+                  call->func == SOL_FUNC_ALL_GATHER || call->func == SOL_FUNC_ALL_TO_ALL;
+    if (kind == SOL_SHM_TUNE_ALL && mutual && s->nranks == 2) {
+        /* of large ones another plan would be too dear to try, and nothing fits a cache anyway */
+        ways =
+            bytes < OWN_BYTES ? ways | 1u << SOL_SHM_WIDE : 1u << SOL_SHM_WIDE | 1u << SOL_SHM_PASS;
+    }
     if (kind != SOL_SHM_TUNE_COPIES && s->vm_readable && s->direct) {
         ways |= 1u << SOL_SHM_SHOW;
     }
@@ -77,8 +90,15 @@ static unsigned usable(const sol_shm_t *s, const sol_call_t *call, size_t bytes,
         return ways;
     }
     /* few plans, since such calls are dear and often few; read directly through the cache is best
-     * where each rank has a large cache for itself */
-    unsigned through = call->func == SOL_FUNC_ALL_REDUCE ? 0 : 1u << SOL_SHM_SHOW;
+     * where each rank has a large cache for itself. An all_reduce fits the caches for longer: its
+     * result is as large as one block of theirs; and it gains nothing from direct reads. */
+    unsigned through = 1u << SOL_SHM_SHOW;
+    if (call->func == SOL_FUNC_ALL_REDUCE && bytes >= SUM_BYTES) {
+        through = 0;
+    } else if (call->func == SOL_FUNC_ALL_REDUCE && (ways & ~through) != 0) {
+        ways &= ~through;
+        through = ways;
+    }
     return ways << SOL_SHM_WAYS | (ways & through);
 }
 
@@ -140,6 +160,7 @@ static void decide(sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call_t *cal
         unsigned plan = (unsigned)__builtin_ctz(left);
         uint32_t ns = cost(s, call, size, plan);
         if (ns != 0) {
+            known[plan] = lesson->inherited ? 0 : known[plan];
             average(&known[plan], ns);
         }
     }
@@ -152,25 +173,32 @@ static void decide(sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call_t *cal
         }
     }
     lesson->winner = (uint8_t)best;
-    if (before != 0 && known[best] > before / 4 * 5) {
-        lesson->periods = FOURTH; /* dearer than the best was: look at all in the next period */
+    bool guessed = lesson->inherited;
+    lesson->inherited = false;
+    if (before != 0 && !guessed && known[best] > before / 4 * 5) {
+        /* dearer than the best was: the machine has changed, so look at all afresh in the next
+         * period (not at once: ranks whose periods began apart would never try together again) */
+        memset(known, 0, sizeof(lesson->cost_ns));
+        lesson->periods = SIXTEENTH;
+        lesson->settled = false;
     }
 }
 
 /* What a period tries, out of `plans`: those that are not known to be clearly worse. */
 static unsigned worth_trying(sol_shm_lesson_t *lesson, unsigned plans)
 {
-    uint32_t best = lesson->cost_ns[lesson->winner];
-    unsigned chosen = 0;
-    /* the first figures are of memory, page tables and caches that nobody has used yet */
-    uint32_t margin = lesson->period <= FIRST_PERIOD * 2 ? best * 2 : best / 4;
-    if (lesson->inherited) {
-        margin = best / 2;
-        lesson->inherited = false;
-    }
-    if (lesson->periods++ % FOURTH == 0 || best == 0 || (plans >> lesson->winner & 1) == 0) {
+    uint32_t best = lesson->cost_ns[lesson->winner], margin = best / 4;
+    unsigned chosen = 0, period = lesson->periods++;
+    if (period % SIXTEENTH == 0 || best == 0 || (plans >> lesson->winner & 1) == 0) {
         lesson->periods = 1;
         return plans;
+    }
+    if (!lesson->settled) {
+        /* the first figures are of memory, page tables and caches that nobody has used yet */
+        margin = lesson->inherited ? best / 2 : best * 2;
+        lesson->settled = true;
+    } else if (period % FOURTH != 0) {
+        return 1u << lesson->winner;
     }
     for (unsigned left = plans; left != 0; left &= left - 1) {
         unsigned plan = (unsigned)__builtin_ctz(left);
@@ -196,8 +224,10 @@ static void inherit(const sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call
                     size_t bytes, unsigned plans)
 {
     const sol_shm_lesson_t *half = &s->lessons[call->func][size_class(bytes / 2)];
+    /* where plans differ from those of half the size, there is nothing to be learned from them */
+    size_t least = call->func == SOL_FUNC_ALL_REDUCE ? LARGE_BYTES / 2 : LARGE_BYTES;
     lesson->winner = (uint8_t)__builtin_ctz(plans);
-    if (bytes / 2 < LARGE_BYTES || half == lesson || half->cost_ns[half->winner] == 0) {
+    if (bytes / 2 < least || half == lesson || half->cost_ns[half->winner] == 0) {
         return;
     }
     for (unsigned plan = 0; plan < SOL_SHM_PLANS; plan++) {
@@ -219,12 +249,39 @@ static unsigned next_call(const sol_shm_t *s, sol_shm_lesson_t *lesson, const so
         lesson->at = FIRST_PERIOD / 2 - WARM_UP;
     }
     if (lesson->at == lesson->period) {
-        lesson->period = lesson->period < LAST_PERIOD ? lesson->period * 2 : LAST_PERIOD;
+        uint32_t most = bytes < LONG_BYTES ? LAST_PERIOD : FIRST_PERIOD;
+        lesson->period = lesson->period < most ? lesson->period * 2 : most;
         lesson->at = 0;
         lesson->tried = (uint8_t)worth_trying(lesson, plans);
     }
     unsigned at = lesson->at++;
-    return lesson->period < FIRST_PERIOD ? LAST_PERIOD : at;
+    return lesson->period < FIRST_PERIOD ? LAST_PERIOD : at; /* beyond all tries */
+}
+
+/* Calls in a row that try `plan`; the last ones are timed. */
+static unsigned tries_of(unsigned plan, size_t bytes)
+{
+    if (bytes >= LARGE_BYTES) {
+        return LARGE_TRIES;
+    }
+    unsigned round = (unsigned)(SOL_STAGING_DISTANCE / bytes); /* calls that use each slot once */
+    round = round < WIDE_WARM_UP ? round : WIDE_WARM_UP;
+    return plan % SOL_SHM_WAYS == SOL_SHM_WIDE ? round + TRIES : TRIES;
+}
+
+/* Call `at` of a period: which of the `tried` plans it tries, and how many calls of that come from
+ * this one on; or 0, and *end is the first call that tries nothing. */
+static unsigned find_try(unsigned tried, size_t bytes, unsigned at, unsigned *plan, unsigned *end)
+{
+    *end = 0;
+    for (unsigned left = tried; left != 0; left &= left - 1) {
+        *plan = (unsigned)__builtin_ctz(left);
+        *end += tries_of(*plan, bytes);
+        if (at < *end) {
+            return *end - at;
+        }
+    }
+    return 0;
 }
 
 /* The plan of this call out of several, and where its time goes. */
@@ -232,23 +289,22 @@ static unsigned learn(sol_shm_t *s, const sol_call_t *call, size_t bytes, unsign
 {
     unsigned func = (unsigned)call->func, size = size_class(bytes);
     sol_shm_lesson_t *lesson = &s->lessons[func][size];
-    unsigned tries = bytes >= LARGE_BYTES ? LARGE_TRIES : TRIES;
-    unsigned at = next_call(s, lesson, call, bytes, plans);
-    unsigned explored = (unsigned)__builtin_popcount(lesson->tried) * tries;
+    unsigned at = next_call(s, lesson, call, bytes, plans), plan = 0, end;
+    unsigned remaining = find_try(lesson->tried, bytes, at, &plan, &end);
     unsigned delay = bytes >= LARGE_BYTES ? LARGE_DELAY : DELAY;
-    if (at == explored + delay) {
+    if (remaining == 0 && at == end + delay) {
         decide(s, lesson, call, size);
     }
-    if (at >= explored) {
+    if (remaining == 0) {
         return (plans >> lesson->winner & 1) != 0 ? lesson->winner : nth(plans, 0);
     }
-    unsigned plan = nth(lesson->tried, at / tries);
     if ((plans >> plan & 1) == 0) { /* at the edge of OWN_BYTES two calls of a class differ */
         return nth(plans, 0);
     }
-    if (at % tries == 0) {
+    unsigned timed = (bytes >= LARGE_BYTES ? LARGE_TRIES : TRIES) - 1;
+    if (remaining == timed + 1) {
         forget(s, func, size, plan);
-    } else {
+    } else if (remaining <= timed) {
         unsigned role = s->rank == call->root;
         s->timed = &s->samples[role];
         s->timing = &s->control->learned[func][size].latest_ns[role][plan];
@@ -306,6 +362,7 @@ sol_shm_way sol_shm_tune_known(const sol_shm_t *s, size_t bytes)
     for (unsigned i = 0; i < 2 && bytes >= LEAST_BYTES; i++) {
         const sol_shm_lesson_t *lesson = &s->lessons[like[i]][size_class(bytes)];
         unsigned way = lesson->winner % SOL_SHM_WAYS;
+        way = way == SOL_SHM_WIDE ? SOL_SHM_KEEP : way;
         if (lesson->cost_ns[lesson->winner] != 0 && (plans >> way & 1) != 0) {
             return (sol_shm_way)way;
         }
