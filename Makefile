@@ -11,7 +11,7 @@
 #   make lint       formatting and static analysis alone
 #   make test-gpu   conformance and perf on this machine's GPUs
 #   make fuzz       the fuzzers, SECONDS=60 each, with clang
-#   make mutants    every planted fault in the kernels, shown to the emulator (make test: a sixth)
+#   make mutants    every planted fault in the kernels, shown to the emulator (make test: a tenth)
 #   make emu-conformance  the conformance suite on emulated GPUs, 2 to 4 ranks (make test: a slice)
 #   make proofs     the protocols, model-checked exhaustively, and their mutants
 #   make clean

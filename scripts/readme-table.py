@@ -139,9 +139,9 @@ def main():
         text += ("## GPU ranks\n\nµs per operation (p50 of the slower rank), bf16, 2 × H200, one process "
                  "a GPU, inside CUDA graphs, without dependent launch; in brackets how many times faster "
                  "than the best peer measured beside it (NCCL, NCCL with symmetric windows; for "
-                 "all_reduce also FlashInfer's and vLLM's kernels, with dependent launch, of an "
-                 "earlier run). With dependent launch between operations ours take 0.3 to 0.5 µs less: "
-                 "0.96 to 1.06 times the speed-of-light bound to 4 KB. Rows: "
+                 "all_reduce also FlashInfer's and vLLM's kernels, with dependent launch). With "
+                 "dependent launch between operations ours take 0.3 to 0.5 µs less: "
+                 "0.85 to 1.03 times the speed-of-light bound to 4 KB. Rows: "
                  "[bench/results/h200x2.jsonl](bench/results/h200x2.jsonl); what is not at its goal yet: "
                  "[bench/NOTES.md](bench/NOTES.md).\n\n")
         text += table(gpu, "bfloat16", [256, 1024, 4096, 16384, 65536, 262144, 1 << 20, 4 << 20,

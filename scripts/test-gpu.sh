@@ -8,7 +8,8 @@
 #
 #   --quick           fewer cases, seeds and sizes
 #   --only, --skip    only these steps, or not these; nothing is written into bench/results then
-#   RESULTS=bench/results  what the steps came to goes there: MACHINE-tests.txt, MACHINE.jsonl
+#   RESULTS=bench/results  what the steps came to goes there: MACHINE-tests.txt, MACHINE.jsonl,
+#                     and the fault matrix of GPU ranks, MACHINE-faults.md
 #   BUILD, OUT, BUDGET, JOBS, PYTHON: as in scripts/gpu/common.sh; BUDGET is two hours here
 #
 # The exit status says whether all passed.
@@ -32,6 +33,7 @@ write_results() { # under the machine's name: h200x2 is its last word and how ma
     mkdir -p "$RESULTS" || fail "cannot make $RESULTS"
     { echo "scripts/test-gpu.sh ${level:-(all cases)}" && cat "$SUMMARY"; } >"$RESULTS/$name-tests.txt"
     [ ! -s "$OUT/perf.jsonl" ] || cp "$OUT/perf.jsonl" "$RESULTS/$name.jsonl"
+    [ ! -s "$OUT/faults.md" ] || cp "$OUT/faults.md" "$RESULTS/$name-faults.md"
     echo "test-gpu: written: $RESULTS/$name-tests.txt"
 }
 
@@ -40,6 +42,8 @@ begin all
 conformance=$BUILD/tests/conformance
 
 step gpu 900 "$BUILD/tests/gpu"
+# 110 cells, most of which wait: for CUDA's start and for a timeout of 2 s.
+step matrix 120 "$BUILD/tests/matrix" --backend cuda --jobs 8 --limit 100 --write "$OUT/faults.md"
 # Ranks beyond the GPUs share them: as threads of one process, whose kernels run at the same time.
 [ "$gpus" -ge 2 ] && kind=--processes || kind=--threads
 # shellcheck disable=SC2086 # no word if it is empty

@@ -4,6 +4,7 @@
  * in CUDA graphs, in turns.
  *
  *   solccl run -n 2 norm-perf [--hidden H,H...] [--tokens T,T...]
+ *   norm-perf --threads 2 ...     ranks are threads, which share GPUs where there are fewer
  *
  * A row a way:  fused; fused with each quantisation; in two hops; unfused; and local, the norm
  * kernel of the unfused way alone. us is the slower rank's median; the bound is
@@ -16,6 +17,7 @@
  */
 #include "norm_kernels.h"
 
+#include <pthread.h>
 #include <solccl/fused.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ static const char *const names[WAYS] = {
     "fused",           "unfused",         "local",    "fused-fp8-static",
     "fused-fp8-token", "fused-fp8-group", "two-shot", "two-shot-fp8-token-shards"};
 
-static struct {
+static _Thread_local struct {
     int rank, nranks;
     sol_comm_t host, gpu;
     cudaStream_t stream;
@@ -53,19 +55,30 @@ static void check(bool good, const char *what)
 #define CUDA(call) check((call) == cudaSuccess, #call)
 #define SOL(call) check((call) == SOL_OK, #call)
 
-static void open_ranks(void)
+static sol_unique_id_t host_id, gpu_id; /* of ranks that are threads */
+
+static void open_rank(sol_comm_t *comm, sol_backend_kind_t backend, const sol_unique_id_t *id)
 {
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
-    config.backend = SOL_BACKEND_CPU;
-    SOL(sol_comm_create_from_env(&b.host, &config));
+    config.backend = backend;
+    if (id != NULL)
+        SOL(sol_comm_create(comm, id, b.nranks, b.rank, &config));
+    else
+        SOL(sol_comm_create_from_env(comm, &config));
+}
+
+static void open_ranks(bool threads)
+{
+    int gpus;
+    open_rank(&b.host, SOL_BACKEND_CPU, threads ? &host_id : NULL);
     SOL(sol_comm_rank(b.host, &b.rank));
     SOL(sol_comm_size(b.host, &b.nranks));
-    CUDA(cudaSetDevice(b.rank));
+    CUDA(cudaGetDeviceCount(&gpus));
+    CUDA(cudaSetDevice(b.rank % gpus));
     CUDA(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreate(&b.begin));
     CUDA(cudaEventCreate(&b.end));
-    config.backend = SOL_BACKEND_CUDA;
-    SOL(sol_comm_create_from_env(&b.gpu, &config));
+    open_rank(&b.gpu, SOL_BACKEND_CUDA, threads ? &gpu_id : NULL);
     const char *pdl = getenv("SOLCCL_CUDA_PDL");
     b.early = !pdl || strcmp(pdl, "0") != 0;
 }
@@ -220,16 +233,61 @@ static int numbers(size_t *list, const char *text)
     return n;
 }
 
+static struct {
+    size_t hidden[LIST], tokens[LIST];
+    int nhidden, ntokens, threads;
+} wanted;
+
+static void run_rank(void)
+{
+    size_t most = 0;
+    for (int h = 0; h < wanted.nhidden; h++)
+        for (int t = 0; t < wanted.ntokens; t++)
+            most = wanted.hidden[h] * wanted.tokens[t] > most ? wanted.hidden[h] * wanted.tokens[t]
+                                                              : most;
+    open_ranks(wanted.threads > 0);
+    make_buffers(2 * most);
+    for (int h = 0; h < wanted.nhidden; h++)
+        for (int t = 0; t < wanted.ntokens; t++)
+            measure(wanted.tokens[t], wanted.hidden[h]);
+    SOL(sol_barrier(b.host, NULL));
+    SOL(sol_comm_destroy(b.gpu));
+    SOL(sol_comm_destroy(b.host));
+}
+
+static void *run_thread(void *rank)
+{
+    b.rank = *(int *)rank;
+    b.nranks = wanted.threads;
+    run_rank();
+    return NULL;
+}
+
+static void run_threads(void)
+{
+    pthread_t threads[LIST];
+    int ranks[LIST];
+    SOL(sol_get_unique_id(&host_id));
+    SOL(sol_get_unique_id(&gpu_id));
+    for (int i = 0; i < wanted.threads; i++) {
+        ranks[i] = i;
+        check(pthread_create(&threads[i], NULL, run_thread, &ranks[i]) == 0, "pthread_create");
+    }
+    for (int i = 0; i < wanted.threads; i++)
+        pthread_join(threads[i], NULL);
+}
+
 int main(int argc, char **argv)
 {
-    size_t hidden[LIST], tokens[LIST];
-    int nhidden = numbers(hidden, "4096,6144,7168,8192");
-    int ntokens = numbers(tokens, "1,2,4,8,16,32,64,128,256,512");
+    wanted.nhidden = numbers(wanted.hidden, "4096,6144,7168,8192");
+    wanted.ntokens = numbers(wanted.tokens, "1,2,4,8,16,32,64,128,256,512");
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--hidden") == 0)
-            nhidden = numbers(hidden, argv[i + 1]);
+            wanted.nhidden = numbers(wanted.hidden, argv[i + 1]);
         else if (strcmp(argv[i], "--tokens") == 0)
-            ntokens = numbers(tokens, argv[i + 1]);
+            wanted.ntokens = numbers(wanted.tokens, argv[i + 1]);
+        else if (strcmp(argv[i], "--threads") == 0)
+            wanted.threads = atoi(argv[i + 1]) < LIST ? atoi(argv[i + 1]) : LIST;
         else if (strcmp(argv[i], "--kernel-us") == 0)
             kernel_us = atof(argv[i + 1]);
         else if (strcmp(argv[i], "--hop-us") == 0)
@@ -237,17 +295,9 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--link-gbs") == 0)
             link_gbs = atof(argv[i + 1]);
     }
-    size_t most = 0;
-    for (int h = 0; h < nhidden; h++)
-        for (int t = 0; t < ntokens; t++)
-            most = hidden[h] * tokens[t] > most ? hidden[h] * tokens[t] : most;
-    open_ranks();
-    make_buffers(2 * most);
-    for (int h = 0; h < nhidden; h++)
-        for (int t = 0; t < ntokens; t++)
-            measure(tokens[t], hidden[h]);
-    SOL(sol_barrier(b.host, NULL));
-    SOL(sol_comm_destroy(b.gpu));
-    SOL(sol_comm_destroy(b.host));
+    if (wanted.threads > 0)
+        run_threads();
+    else
+        run_rank();
     return 0;
 }

@@ -29,7 +29,7 @@
  *     device/team.cuh       teams and cooperation levels
  *     device/reduce.cuh     reduce, cast and pack
  *     device/launch.cuh     launching; kernels in a row
- *     device/ptx.cuh, memory.cuh, word.cuh, watch.cuh
+ *     device/ptx.cuh, memory.cuh, units.cuh, word.cuh, watch.cuh
  *                           what these and the built-in kernels are made of
  *
  * docs/write-your-own.md leads from an empty file to a measured kernel;

@@ -145,11 +145,13 @@ typedef struct sol_norm_config {
     sol_norm_form_t form; /**< ANY: TWO_SHOT with shards, ONE_SHOT without */
     unsigned shards;      /**< SOL_NORM_SHARD_*; 0 with ONE_SHOT */
     int depth;            /**< starts under way at once: 1 to SOL_NORM_MAX_DEPTH; 0: 2 */
+    int start_ctas;       /**< GPU ranks: CTAs of a start, at most: what is computed meanwhile has
+                               the other SMs; 0: 16. Ranks may differ in it */
 } sol_norm_config_t;
 
 #define SOL_NORM_CONFIG_INIT                                                                       \
     {                                                                                              \
-        sizeof(sol_norm_config_t), 0, 0, SOL_BFLOAT16, SOL_NORM_ONE_SHOT, 0, 0                     \
+        sizeof(sol_norm_config_t), 0, 0, SOL_BFLOAT16, SOL_NORM_ONE_SHOT, 0, 0, 0                  \
     }
 
 /** A handle: memory for the contributions of `depth` starts. */
@@ -160,7 +162,8 @@ typedef struct sol_norm_halves *sol_norm_halves_t;
  * (docs/fused.md says how much). Collective over `comm`; blocks; not legal in a group.
  * Any number per communicator; while there is one the communicator cannot sleep. Errors: ARGUMENT
  * (a field is not within its bounds; the text says which), STATE (a group is open), MISMATCH (ranks
- * pass different configs; the communicator stays usable), MEMORY, UNSUPPORTED (GPU ranks), TIMEOUT.
+ * pass different configs; the communicator stays usable), MEMORY, UNSUPPORTED (GPU ranks without
+ * peer access; a start that needs 2 GiB and more), TIMEOUT.
  */
 SOL_API sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_config_t *config,
                                      sol_comm_t comm);
@@ -168,7 +171,8 @@ SOL_API sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_c
 /**
  * Free it. Local: waits for no other rank. This rank's calls on it must have completed; before its
  * communicator is destroyed. A start that was not waited for is dropped: what has reached the
- * others is theirs, and their later starts fail (STATE). NULL is SOL_OK.
+ * others is theirs, and their later starts fail (STATE; on GPU ranks nobody may start after a peer
+ * has destroyed its handle). NULL is SOL_OK.
  */
 SOL_API sol_status_t sol_norm_destroy(sol_norm_halves_t halves);
 
@@ -192,10 +196,13 @@ SOL_API sol_status_t sol_norm_destroy(sol_norm_halves_t halves);
  * same calls on a handle in the same order. Between them any other call on the communicator is
  * legal, on other handles too. tokens 0: moves nothing and waits for nobody, in both halves.
  *
- * CPU ranks only, so far: start blocks no longer than its copies take, wait blocks; `stream` is
- * NULL. Not legal inside a group. Errors: as sol_all_reduce_norm's; STATE also: `depth` starts are
- * under way; no start is; a peer has destroyed its handle. MISMATCH, where ranks started different
- * numbers of tokens, makes the communicator unusable.
+ * CPU ranks: start blocks no longer than its copies take, wait blocks; `stream` is NULL. GPU
+ * ranks: each is one kernel, stream-ordered, and legal in a capture; a start on a stream of its
+ * own goes on beside what is computed. A graph that is replayed has as many waits as starts, and
+ * begins and ends with none of its handle under way. Not legal inside a group. Errors: as
+ * sol_all_reduce_norm's; STATE also: `depth` starts are under way; no start is; CPU ranks: a peer
+ * has destroyed its handle. MISMATCH, where CPU ranks started different numbers of tokens, makes
+ * the communicator unusable; GPU ranks notice with `check` alone.
  */
 SOL_API sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *args,
                                     void *stream);

@@ -265,7 +265,8 @@ SOL_API sol_status_t sol_comm_split(sol_comm_t comm, int color, int key, sol_com
  * the mask `exclude` (bit r: rank r) are not waited for either, and get
  * SOL_ERR_PEER if they come. Others are waited for until the timeout and then
  * left out, if those that came are more than half of those that live (or half,
- * with the lowest of them): so at most one part of a divided job goes on.
+ * with the lowest of them): so at most one part of a divided job goes on. A rank
+ * that comes when the others have gone on without it gets SOL_ERR_PEER.
  * Collective over the ranks that stay; blocks; not legal in a group or in a
  * capture. On GPU ranks the calling thread's device is the rank's, as in
  * sol_comm_create. `config` NULL: that of `comm`. Errors: as sol_comm_create;
@@ -296,7 +297,8 @@ SOL_API sol_status_t sol_comm_grow(sol_comm_t comm, const sol_unique_id_t *id, i
 SOL_API sol_status_t sol_comm_destroy(sol_comm_t comm);
 
 /**
- * End all waits of all ranks of `comm` with SOL_ERR_ABORTED, from any thread.
+ * End all waits of all ranks of `comm` with SOL_ERR_ABORTED, from any thread. What a rank calls
+ * after it has heard of it fails likewise, also where all that it needs has come.
  * Returns at once. The communicator must still be destroyed.
  */
 SOL_API sol_status_t sol_comm_abort(sol_comm_t comm);

@@ -31,6 +31,7 @@ from ._library import (
 )
 from ._transfer import Transfer
 from ._moe import Moe, Received
+from ._norm_halves import NormHalves
 
 __version__ = version()
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "MemoryRefusedError",
     "MismatchError",
     "Moe",
+    "NormHalves",
     "PeerError",
     "PremulSum",
     "Received",

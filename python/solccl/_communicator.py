@@ -124,7 +124,7 @@ class Communicator:
     the parent, and calls raise StateError.
     """
 
-    __slots__ = ("_handle", "_pid", "_blocking", "_memories", "_closed", "_index", "rank", "size",
+    __slots__ = ("_handle", "_pid", "_blocking", "_memories", "_left", "_closed", "_index", "rank", "size",
                  "backend", "device", "__weakref__")
 
     def __init__(self, handle: int) -> None:
@@ -135,6 +135,9 @@ class Communicator:
         self._pid = os.getpid()
         self._blocking = info.backend == BACKENDS["cpu"]
         self._memories = 0  # of `empty`, in use
+        # NormHalves that were collected while a GPU may have used them, with what they kept: theirs
+        # until the end, since sol_comm_destroy waits for the last kernel, or until a sleep.
+        self._left: list[tuple[int, Any]] = []
         self._closed = False
         self._index = next(_numbers)
         _numbered[self._index] = self
@@ -271,7 +274,10 @@ class Communicator:
         levels = {"keep": 1, "discard": 2}
         if level not in levels:
             raise ValueError(f'level is {level!r}: expected "keep" or "discard"')
-        check(lib.sol_comm_sleep(self._h(), levels[level]), self._handle)
+        comm = self._h()
+        while self._left:
+            check(lib.sol_norm_destroy(self._left.pop()[0]), comm)
+        check(lib.sol_comm_sleep(comm, levels[level]), self._handle)
 
     def wake(self) -> None:
         """Bring the memory back, at the same addresses. Collective. MemoryRefusedError leaves all

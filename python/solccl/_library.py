@@ -172,6 +172,21 @@ class NormArgs(Structure):
     ]
 
 
+class NormConfig(Structure):
+    """sol_norm_config_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("max_tokens", c_size_t),
+        ("hidden", c_size_t),
+        ("dtype", c_int),
+        ("form", c_int),
+        ("shards", c_uint),
+        ("depth", c_int),
+        ("start_ctas", c_int),
+    ]
+
+
 class LinearArgs(Structure):
     """sol_linear_args_t."""
 
@@ -346,6 +361,10 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_mem_free": (c_int, [c_void_p, c_void_p]),
     "sol_all_reduce": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "sol_all_reduce_norm": (c_int, [POINTER(NormArgs), c_void_p, c_void_p]),
+    "sol_norm_create": (c_int, [POINTER(c_void_p), POINTER(NormConfig), c_void_p]),
+    "sol_norm_destroy": (c_int, [c_void_p]),
+    "sol_norm_start": (c_int, [c_void_p, POINTER(NormArgs), c_void_p]),
+    "sol_norm_wait": (c_int, [c_void_p, POINTER(NormArgs), c_void_p]),
     "sol_linear_all_reduce": (c_int, [POINTER(LinearArgs), c_void_p, c_void_p]),
     "sol_vocab_topk": (c_int, [POINTER(VocabArgs), c_void_p, c_void_p]),
     "sol_moe_create": (c_int, [POINTER(c_void_p), POINTER(MoeConfig), c_void_p]),

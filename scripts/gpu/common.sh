@@ -12,6 +12,7 @@
 #   --list             the steps, their limits and commands; runs nothing, needs no GPU
 #   BUDGET=570         seconds for all, the build included; a step that finds no time left is not run
 #   BUILD=build/gpu    the build directory; what is up to date there is used as it is
+#   PREBUILT=1         nothing is built: BUILD holds lib, bin, tests, bench from another machine
 #   OUT=build/gpu/out  results: summary.txt, *.jsonl rows, logs.tgz
 #   JOBS=N             compile jobs
 #   NCCL_TESTS=FOLDER  with all_reduce_perf and the rest of nccl-tests, for the steps that run them
@@ -137,6 +138,7 @@ ranks_of_torch() { # ranks_of_torch NAME SECONDS [VARIABLE=VALUE...] PROGRAM ARG
 }
 
 build() { # build TARGET...
+    [ -z "${PREBUILT:-}" ] || { echo "prebuilt" | tee -a "$SUMMARY" && return 0; }
     local archs generator=() nccl=() folder=${SOLCCL_NCCL_LIB:-}
     folder=${folder%/lib/*}
     archs=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd ';')

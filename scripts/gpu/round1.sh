@@ -5,7 +5,7 @@
 # reductions are compared bit by bit with NCCL's. Options and results: common.sh.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
-begin solccl solccl_command conformance gpu
+begin solccl solccl_command conformance gpu matrix
 conformance=$BUILD/tests/conformance
 quick="--backend cuda --quick"
 
@@ -22,6 +22,7 @@ ranks_of_torch decode-trace 130 bench/apps/decode.py --model 70b $ways
 show decode-trace ' against |ranks (agree|DIFFER)'
 
 step gpu 240 "$BUILD/tests/gpu"
+step matrix 120 "$BUILD/tests/matrix" --backend cuda --jobs 8 --limit 100 --write "$OUT/faults.md"
 for ranks in 3 4 5 6 7 8; do
     # shellcheck disable=SC2086
     abreast conformance-$ranks 150 "$conformance" $quick --ranks $ranks --one-process

@@ -8,15 +8,15 @@
 . "$(dirname "$0")/common.sh"
 # (nccl_bench needs NCCL's headers, and is left out where they are not.)
 begin solccl solccl_command conformance gpu solccl_nccl solccl_nccl_path transfer_perf_cuda solccl_moe_perf \
-    quantized_perf solccl_norm_perf solccl_app_cg solccl_app_cholesky nccl_bench
+    quantized_perf solccl_norm_perf solccl_halves_perf solccl_app_cg solccl_app_cholesky nccl_bench
 solccl=$BUILD/bin/solccl
 [ $list = 1 ] || rm -f "$OUT"/*.jsonl
 
 # Right? One case after the other: they look at the clock. (--case takes part of a name.)
-for case in sleep transfer moe quantized linear vocab; do
+for case in sleep transfer moe quantized linear vocab halves; do
     step gpu-$case 60 "$BUILD/tests/gpu" --case $case
 done
-for case in sleep transfer moe quantized linear vocab norm; do
+for case in sleep transfer moe quantized linear vocab norm halves; do
     abreast conf-$case 60 "$BUILD/tests/conformance" --backend cuda --quick --ranks 2 --one-process --case $case
 done
 wait
@@ -28,6 +28,8 @@ step transfer-both 40 "$solccl" run -n "$gpus" "$BUILD/bin/transfer-perf-cuda" -
 show transfer-both .
 step moe-perf 40 "$solccl" run -n "$gpus" "$BUILD/bin/moe-perf" --backend cuda
 show moe-perf .
+step halves-perf 40 "$solccl" run -n "$gpus" "$BUILD/bin/halves-perf" --backend cuda
+show halves-perf .
 step quantized-perf 40 "$solccl" run -n "$gpus" "$BUILD/bin/quantized-perf"
 show quantized-perf .
 step norm-perf 60 "$solccl" run -n "$gpus" "$BUILD/bin/norm-perf"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * norm_halves.c: sol_all_reduce_norm in halves, for CPU ranks: handles, checks, and the halves
- * themselves, put together from one-sided transfers and coll/norm.c.
+ * norm_halves.c: sol_all_reduce_norm in halves: handles and checks, and, where the
+ * backend has no kernels for it (CPU ranks), the halves themselves, put together from
+ * one-sided transfers and coll/norm.c.
  *
  *   start   contribution -> this rank's slot at every peer (two shots: each row to its owner)
  *   wait    counters say that all have come: sums in rank order, residual, norm, output
@@ -30,8 +31,9 @@
 #define START "sol_norm_start"
 #define WAIT "sol_norm_wait"
 #define DEFAULT_DEPTH 2
-#define START_WRITES 2  /* to each peer: head, contribution */
-#define FINISH_WRITES 3 /* output, scales, residual_out */
+#define DEFAULT_START_CTAS 16 /* of GPU ranks: the others are for what is computed meanwhile */
+#define START_WRITES 2        /* to each peer: head, contribution */
+#define FINISH_WRITES 3       /* output, scales, residual_out */
 
 /* What precedes a contribution: ranks that started other things notice it. */
 typedef struct head {
@@ -63,9 +65,10 @@ static sol_status_t check_config(sol_comm_t comm, const sol_norm_config_t *c)
                                      "with SOL_NORM_ONE_SHOT",
                               (int)c->form, c->shards);
     }
-    if (c->depth < 0 || c->depth > SOL_NORM_MAX_DEPTH) {
-        return sol_comm_error(comm, SOL_ERR_ARGUMENT, CREATE ": depth is %d: expected 0 to %d",
-                              c->depth, SOL_NORM_MAX_DEPTH);
+    if (c->depth < 0 || c->depth > SOL_NORM_MAX_DEPTH || c->start_ctas < 0) {
+        return sol_comm_error(comm, SOL_ERR_ARGUMENT,
+                              CREATE ": depth is %d, start_ctas is %d: expected 0 to %d, 0 or more",
+                              c->depth, c->start_ctas, SOL_NORM_MAX_DEPTH);
     }
     return SOL_OK;
 }
@@ -76,6 +79,7 @@ static void complete(sol_norm_config_t *c)
         c->form = c->shards != 0 ? SOL_NORM_TWO_SHOT : SOL_NORM_ONE_SHOT;
     }
     c->depth = c->depth > 0 ? c->depth : DEFAULT_DEPTH;
+    c->start_ctas = c->start_ctas > 0 ? c->start_ctas : DEFAULT_START_CTAS;
 }
 
 /* Rows of fp32 are the longest outputs. */
@@ -95,8 +99,9 @@ static sol_norm_room_t room_for(const sol_norm_config_t *c, int nranks)
 }
 
 /* Succeeds on all ranks or on none. */
-static sol_status_t open_memory(struct sol_norm_halves *h)
+static sol_status_t open_plain(struct sol_norm_halves *h)
 {
+    h->room = room_for(&h->config, h->comm->nranks);
     const size_t n = (size_t)h->comm->nranks, depth = (size_t)h->config.depth;
     const size_t bytes = depth * 2 * n * h->room.slot;
     const sol_region_t *region;
@@ -118,7 +123,7 @@ static sol_status_t open_memory(struct sol_norm_halves *h)
     return status;
 }
 
-static sol_status_t close_memory(struct sol_norm_halves *h)
+static sol_status_t close_plain(struct sol_norm_halves *h)
 {
     sol_status_t status = sol_transfer_destroy(h->transfer);
     sol_status_t freed = sol_mem_free(h->comm, h->memory);
@@ -137,19 +142,19 @@ static void drop(struct sol_norm_halves *h)
 static sol_status_t make(sol_comm_t comm, const sol_norm_config_t *config,
                          struct sol_norm_halves **result)
 {
+    const bool plain = comm->backend->norm_open == NULL;
     struct sol_norm_halves *h = sol_calloc(1, sizeof *h);
     bool good = h != NULL;
     if (good) {
         h->comm = comm;
         h->config = *config;
-        h->room = room_for(config, comm->nranks);
-        h->sums = sol_calloc(2 * config->hidden, sizeof(float));
-        good = h->sums != NULL;
+        h->sums = plain ? sol_calloc(2 * config->hidden, sizeof(float)) : NULL;
+        good = h->sums != NULL || !plain;
     }
     sol_status_t status = sol_agree_outcome(
         comm, good ? SOL_OK : sol_comm_error(comm, SOL_ERR_MEMORY, CREATE ": no memory"));
     if (status == SOL_OK) {
-        status = open_memory(h);
+        status = plain ? open_plain(h) : comm->backend->norm_open(comm, h);
     }
     if (status != SOL_OK) {
         drop(h);
@@ -170,18 +175,20 @@ sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_config_t 
     if (status != SOL_OK) {
         return status;
     }
-    if (halves == NULL || config == NULL || config->size < sizeof *config) {
+    if (halves == NULL || config == NULL ||
+        config->size < offsetof(sol_norm_config_t, start_ctas)) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT,
                               CREATE ": %s: start from SOL_NORM_CONFIG_INIT",
                               halves == NULL   ? "halves is NULL"
                               : config == NULL ? "config is NULL"
                                                : "config has a size that is too small");
     }
-    if (!comm->blocking) {
+    if (comm->backend->norm_open == NULL && !comm->blocking) {
         return sol_comm_error(comm, SOL_ERR_UNSUPPORTED, CREATE ": not for %s ranks",
                               comm->backend->name);
     }
-    mine = *config;
+    memset(&mine, 0, sizeof mine);
+    memcpy(&mine, config, config->size < sizeof mine ? config->size : sizeof mine);
     status = check_config(comm, &mine);
     if (status != SOL_OK) {
         return status;
@@ -222,13 +229,14 @@ sol_status_t sol_norm_destroy(sol_norm_halves_t halves)
         return status;
     }
     sol_comm_t comm = halves->comm;
-    status = close_memory(halves);
+    status = comm->backend->norm_close != NULL ? comm->backend->norm_close(comm, halves)
+                                               : close_plain(halves);
     comm->norms--;
     drop(halves);
     return status;
 }
 
-/* ------------------------------------------------------------------ where */
+/* ------------------------------------------------------------------ put together: where */
 
 /* In every rank's memory. */
 static size_t slot_at(const struct sol_norm_halves *h, int lane, int source)
@@ -280,7 +288,7 @@ static void parts_of(const sol_norm_args_t *args, part_t *parts)
     parts[2] = (part_t){args->residual_out, residuals ? row_bytes(args) : 0};
 }
 
-/* ------------------------------------------------------------------- the halves */
+/* ------------------------------------------------------------------- put together: halves */
 
 static sol_status_t write_all(struct sol_norm_halves *h, const char *who, const sol_write_t *writes,
                               size_t n, int counter)
@@ -293,7 +301,7 @@ static sol_status_t write_all(struct sol_norm_halves *h, const char *who, const 
                                 who, sol_thread_error_text());
 }
 
-static sol_status_t start_half(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane)
+static sol_status_t start_plain(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane)
 {
     const size_t row = row_bytes(args), at = slot_at(h, lane, h->comm->rank);
     const head_t head = {.tokens = args->tokens, .number = h->started};
@@ -396,7 +404,7 @@ static void take_finished(struct sol_norm_halves *h, const sol_norm_args_t *args
     }
 }
 
-static sol_status_t wait_half(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane)
+static sol_status_t wait_plain(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane)
 {
     sol_status_t status = await_all(h, 2 * lane, START_WRITES);
     status = status == SOL_OK ? check_heads(h, args, lane) : status;
@@ -464,24 +472,59 @@ static sol_status_t refuse_wait(const struct sol_norm_halves *h, const sol_norm_
     return status;
 }
 
-static sol_status_t perform(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane,
-                            bool start)
+/* A half of a backend with kernels. */
+struct own {
+    struct sol_norm_halves *halves;
+    const sol_norm_args_t *args;
+    int lane;
+    bool start;
+};
+
+static sol_status_t run_own(sol_comm_t comm, const sol_call_t *call, const void *args)
+{
+    const struct own *own = args;
+    return comm->backend->norm_half(comm, call, own->halves, own->args, own->lane, own->start);
+}
+
+static sol_status_t submit(const struct own *own, void *stream)
+{
+    sol_call_t call;
+    memset(&call, 0, sizeof call);
+    call.func = SOL_FUNC_ALL_REDUCE;
+    call.dtype = own->args->dtype;
+    call.count = own->args->tokens * own->args->hidden;
+    call.send = own->args->input;
+    call.recv = own->start ? NULL : own->args->output;
+    call.reduction.op = SOL_SUM;
+    call.stream = stream;
+    return sol_fused_submit(own->halves->comm, own->start ? START : WAIT, &call, run_own, own);
+}
+
+static sol_status_t perform_plain(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane,
+                                  bool start)
 {
     sol_status_t status;
-    if (args->tokens == 0) {
-        return SOL_OK;
-    }
     if (!sol_use_begin(h->comm)) {
         return sol_use_refused(h->comm, start ? START : WAIT);
     }
     h->uses[lane] += start;
-    status = start ? start_half(h, args, lane) : wait_half(h, args, lane);
+    status = start ? start_plain(h, args, lane) : wait_plain(h, args, lane);
     h->uses[lane] -= start && status != SOL_OK;
     sol_use_end();
     if (status != SOL_OK) {
         sol_dump_failed(h->comm);
     }
     return status;
+}
+
+static sol_status_t perform(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane,
+                            bool start, void *stream)
+{
+    const struct own own = {h, args, lane, start};
+    if (h->comm->backend->norm_half != NULL) {
+        return submit(&own, stream);
+    }
+    return args->tokens == 0 ? SOL_OK : perform_plain(h, args, lane, start);
 }
 
 sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *given, void *stream)
@@ -499,7 +542,7 @@ sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *giv
         return status;
     }
     const int lane = (int)(halves->started % (unsigned)halves->config.depth);
-    status = perform(halves, &args, lane, true);
+    status = perform(halves, &args, lane, true, stream);
     if (status == SOL_OK) {
         halves->under_way[lane] = (sol_norm_started_t){args.tokens, args.input};
         halves->started++;
@@ -522,7 +565,7 @@ sol_status_t sol_norm_wait(sol_norm_halves_t halves, const sol_norm_args_t *give
     if (status != SOL_OK) {
         return status;
     }
-    status = perform(halves, &args, lane, false);
+    status = perform(halves, &args, lane, false, stream);
     halves->waited += status == SOL_OK;
     return status;
 }

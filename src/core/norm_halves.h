@@ -18,7 +18,7 @@ typedef struct sol_norm_started {
     const void *input;
 } sol_norm_started_t;
 
-/* Where everything lies. The slot of a lane, a parity and a source holds a head, the
+/* CPU ranks: where everything lies. The slot of a lane, a parity and a source holds a head, the
  * contribution, and finished rows, which are output, scales, residual_out. */
 typedef struct sol_norm_room {
     size_t finished; /* offset of the finished rows */
@@ -31,10 +31,11 @@ struct sol_norm_halves {
     sol_norm_config_t config; /* form: ONE_SHOT or TWO_SHOT; no other field is 0 for a default */
     unsigned started, waited; /* calls; the i-th start's lane is i % depth */
     sol_norm_started_t under_way[SOL_NORM_MAX_DEPTH]; /* by lane */
+    char *memory;                                     /* of sol_mem_alloc: slots */
+    void *device; /* the backend's, where it has kernels for this; then the rest is not used */
 
     sol_norm_room_t room;
     sol_transfer_t transfer; /* counters 2 lane: contributions; 2 lane + 1: finished rows */
-    char *memory;            /* of mem_alloc: slots */
     uint64_t uses[SOL_NORM_MAX_DEPTH]; /* of a lane, the one under way included */
     float *sums;                       /* two rows */
 };

@@ -135,17 +135,33 @@ SOL_GPU_FN void sol_store_16(void *p, struct sol_vector v)
 {
     emu_store_pair(p, v.a, v.b);
 }
+SOL_GPU_FN uint64_t sol_load_unit(const uint64_t *p)
+{
+    return emu_load_plain(p, 8);
+}
 SOL_GPU_FN uint32_t sol_load_unit(const uint32_t *p)
 {
     return (uint32_t)emu_load_plain(p, 4);
+}
+SOL_GPU_FN uint32_t sol_load_unit(const uint16_t *p)
+{
+    return (uint32_t)emu_load_plain(p, 2);
 }
 SOL_GPU_FN uint32_t sol_load_unit(const uint8_t *p)
 {
     return (uint32_t)emu_load_plain(p, 1);
 }
+SOL_GPU_FN void sol_store_unit(uint64_t *p, uint64_t u)
+{
+    emu_store_plain(p, u, 8);
+}
 SOL_GPU_FN void sol_store_unit(uint32_t *p, uint32_t u)
 {
     emu_store_plain(p, u, 4);
+}
+SOL_GPU_FN void sol_store_unit(uint16_t *p, uint16_t u)
+{
+    emu_store_plain(p, u, 2);
 }
 SOL_GPU_FN void sol_store_unit(uint8_t *p, uint8_t u)
 {

@@ -6,6 +6,7 @@
 #include "conformance/norm_reference.h"
 
 #include "common/team.h"
+#include "solccl/device/gpu_word.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -79,6 +80,7 @@ void norm_case_draw(norm_case_t *c, uint64_t *random, size_t most)
         c->weight = c->aligned = true;
         c->bias = false;
     }
+    c->marks = c->kind != REF_PLAIN && c->seed / 2 % 2;
     c->residual_over_input = c->residual_out && !c->residual_in_place && !c->output_in_place &&
                              !(c->shards & SOL_NORM_SHARD_RESIDUAL) && c->seed % 2;
 }
@@ -99,7 +101,9 @@ void norm_case_describe(const norm_case_t *c, char *text, size_t bytes)
                                       : "",
              c->weight ? ", weight" : "", c->bias ? ", bias" : "",
              c->output_in_place ? ", output in place" : "", c->aligned ? ", aligned" : "",
-             c->kind == REF_PLAIN ? "" : ", any bits");
+             c->marks               ? ", words of the protocol"
+             : c->kind == REF_PLAIN ? ""
+                                    : ", any bits");
 }
 
 /* ----------------------------------------------------------------------- arithmetic */
@@ -278,6 +282,19 @@ static void lay_out(norm_image_t *image, const norm_case_t *c)
     image->bytes = at + GUARD;
 }
 
+/* Words that mean something in slots, in some of the places of a row. */
+static void put_marks(const norm_case_t *c, int rank, size_t token, unsigned char *row)
+{
+    static const uint64_t words[] = {SOL_WORD_MARK, SOL_WORD_ESCAPE, SOL_WORD_MARK ^ 2,
+                                     SOL_WORD_MARK ^ 1ull << 63};
+    const size_t bytes = c->hidden * ref_size(c->dtype);
+    for (size_t at = 0; c->marks && at + 8 <= bytes; at += 8) {
+        uint64_t r = team_mix(c->seed ^ (uint64_t)rank << 50 ^ (uint64_t)token << 30 ^ at);
+        if (r % 16 == 0)
+            memcpy(row + at, &words[r >> 8 & 3], 8);
+    }
+}
+
 static void fill_inputs(norm_image_t *image, const norm_case_t *c, int rank)
 {
     static const int ranks[] = {0, 100, 101, 102};
@@ -289,6 +306,9 @@ static void fill_inputs(norm_image_t *image, const norm_case_t *c, int rank)
                      ? image->first * c->hidden
                      : 0,
                  image->size[a] / ref_size(c->dtype));
+    for (size_t t = 0; t < c->tokens; t++)
+        put_marks(c, rank, t,
+                  image->before + image->at[NORM_INPUT] + t * c->hidden * ref_size(c->dtype));
     if (image->size[NORM_STATIC])
         ref_put(image->before + image->at[NORM_STATIC], SOL_FLOAT32, 0, 0.0371f);
 }
@@ -297,6 +317,7 @@ static void fill_inputs(norm_image_t *image, const norm_case_t *c, int rank)
 static void contribution(const norm_case_t *c, int rank, size_t token, unsigned char *raw, float *x)
 {
     ref_fill(raw, c->dtype, c->kind, c->seed, rank, token * c->hidden, c->hidden);
+    put_marks(c, rank, token, raw);
     for (size_t i = 0; i < c->hidden; i++)
         x[i] = ref_get(raw, c->dtype, i);
 }

@@ -26,6 +26,7 @@ typedef struct norm_case {
     unsigned shards;
     bool aligned; /* to 16 bytes, each array */
     ref_kind_t kind;
+    bool marks; /* some words of the input are those that mean something in slots */
     uint64_t seed;
 } norm_case_t;
 

@@ -5,8 +5,9 @@
  * collectives, with shapes that differ between ranks; and with a rank that does
  * not come.
  *
- *   emu_norm [--quick] [--seeds N] [--seed S] [--ranks A[-B]] [--few] [-v]
- *            (--few: bf16 only, stop at the first failure: mutants)
+ *   emu_norm [--quick] [--seeds N] [--seed S] [--ranks A[-B]] [--few] [--halves] [-v]
+ *            (--few: bf16 only, not in halves, stop at the first failure: mutants; --halves: only
+ *            sol_norm_start and _wait, which every second seed has besides otherwise)
  *
  * Exit status: 0 all passed; 1 failures.
  */
@@ -14,6 +15,7 @@
 #include "conformance/norm_reference.h"
 #include "device/kernels/norm_launch.h"
 #include "emu_jobs.h"
+#include "emu_norm_halves.h"
 #include "emu_ranks.h"
 
 #include <stdlib.h>
@@ -31,7 +33,7 @@ struct task {
     int32_t sent[SOL_GPU_MAX_RANKS][INTS];
 };
 
-static bool few, verbose;
+static bool few, halves_only, verbose;
 static int passed, failed;
 
 static size_t below(uint64_t *random, size_t n)
@@ -176,9 +178,12 @@ static bool run_program(uint64_t seed, int n)
     struct emu_ranks ranks;
     uint64_t random = seed;
     int devices = below(&random, 4) ? n : 1 + (int)below(&random, (size_t)n);
-    bool good = emu_ranks_open(&ranks, n, devices, seed, epochs[below(&random, 3)], false);
-    for (int i = 0; i < 2 && good; i++)
+    const uint64_t epoch = epochs[below(&random, 3)];
+    bool good = emu_ranks_open(&ranks, n, devices, seed, epoch, false);
+    for (int i = 0; i < 2 && good && !halves_only; i++)
         good = run_batch(&ranks, &random);
+    if (good && (halves_only || (!few && (seed >> 8) % 2 == 0)))
+        good = emu_norm_halves(&ranks, epoch, &random, few);
     if (!good)
         printf("FAILED seed %#llx\n", (unsigned long long)seed);
     emu_close();
@@ -230,6 +235,17 @@ static void run_absent(uint64_t seed, int n, int spread, bool two)
     failed += !good;
 }
 
+static void run_no_start(uint64_t seed, int n)
+{
+    struct emu_ranks ranks;
+    uint64_t random = seed;
+    const bool good =
+        emu_ranks_open(&ranks, n, n, seed, 1, true) && emu_norm_halves_absent(&ranks, &random);
+    emu_close();
+    passed += good;
+    failed += !good;
+}
+
 struct plan {
     unsigned seeds;
     int low, high, jobs;
@@ -251,6 +267,9 @@ static struct emu_tally run_share(const void *arg, int job)
     for (int n = 2; n <= 4 && !few; n++)
         if ((int)(k++ % (unsigned)plan->jobs) == job)
             run_absent(100 + (uint64_t)n, n, 1, true);
+    for (int n = 2; n <= 3 && !few; n++)
+        if ((int)(k++ % (unsigned)plan->jobs) == job)
+            run_no_start(200 + (uint64_t)n, n);
     return (struct emu_tally){(unsigned long long)passed, failed};
 }
 
@@ -265,6 +284,8 @@ int main(int argc, char **argv)
             plan.seeds = 4;
         else if (strcmp(argv[i], "--few") == 0)
             few = true;
+        else if (strcmp(argv[i], "--halves") == 0)
+            halves_only = true;
         else if (strcmp(argv[i], "-v") == 0)
             verbose = true;
         else if (strcmp(argv[i], "--seeds") == 0)

@@ -126,6 +126,7 @@ int main(int argc, char **argv)
     run_table(&program, gpu_cases_nccl);
     run_table(&program, gpu_cases_load);
     run_table(&program, gpu_cases_norm);
+    run_table(&program, gpu_cases_halves);
     run_table(&program, gpu_cases_moe);
     run_table(&program, gpu_cases_fused);
     run_table(&program, gpu_cases_transfer);

@@ -42,7 +42,7 @@ static bool upload_routes(gpu_rank_t *g, moe_memory_t *m, uint64_t seed)
         uint64_t h = team_mix(seed * 1000 + (uint64_t)t);
         for (int j = 0; j < TOP_K; j++) {
             idx[t][j] = (int64_t)((h + (uint64_t)j * (2 * (h >> 40) + 1)) % EXPERTS);
-            weights[t][j] = j == (int)(h >> 32) % TOP_K ? 1.0f : 0.0f;
+            weights[t][j] = (uint64_t)j == (h >> 32) % TOP_K ? 1.0f : 0.0f;
         }
     }
     return gpu_copy(g, m->idx, idx, sizeof(idx)) &&

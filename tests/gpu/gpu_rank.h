@@ -38,7 +38,7 @@ typedef struct gpu_case {
 
 extern const gpu_case_t gpu_cases_graphs[], gpu_cases_faults[], gpu_cases_buffers[],
     gpu_cases_nccl[], gpu_cases_load[], gpu_cases_norm[], gpu_cases_fused[], gpu_cases_transfer[],
-    gpu_cases_moe[], gpu_cases_quantized[];
+    gpu_cases_moe[], gpu_cases_quantized[], gpu_cases_halves[];
 
 /* A CUDA call that must succeed. */
 bool gpu_good(gpu_rank_t *g, cudaError_t error, const char *what);

@@ -42,7 +42,7 @@ allow tools "solccl tools"
 allow examples "solccl"
 allow tests/conformance "solccl common conformance"
 allow tests/faults "solccl common faults"
-allow tests/matrix "solccl common"
+allow tests/matrix "solccl common matrix"
 
 # A backend does not know another one.
 check_absent() { # check_absent NAME PATTERN FOLDER...

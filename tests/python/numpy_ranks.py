@@ -130,6 +130,131 @@ def test_reduce_scatter_rms_norm():
             assert (mine == after[first:end]).all() and len(mine) == end - first
 
 
+def one_call(shards, x, residual, weight):
+    """What a wait of a handle with `shards` must give, from the one call."""
+    if shards is None:
+        return COMM.all_reduce_rms_norm(x, residual, weight, 1e-5, 1.0)
+    first, end = COMM.tokens_of(len(x))
+    return COMM.reduce_scatter_rms_norm(x, residual[first:end].copy(), weight, 1e-5, 1.0, shards == "residual")
+
+
+def same(got, want):
+    return all(g.dtype == w.dtype and g.shape == w.shape and g.tobytes() == w.tobytes() for g, w in zip(got, want))
+
+
+def test_norm_halves():
+    """Several under way come out in the order they went in, with the bits of the one call."""
+    for shards, dtype in ((None, np.float16), ("residual", np.float32), ("both", np.float32)):
+        weight = np.linspace(0.5, 1.5, 40).astype(dtype)
+        batches = [of(RANK + 10 * i, (tokens, 40), dtype) for i, tokens in enumerate((7, 1, 0, 5, 2, 7, 3))]
+        residuals = [of(50 + i, x.shape, dtype) for i, x in enumerate(batches)]
+        wants = [one_call(shards, x, r, weight) for x, r in zip(batches, residuals)]
+        with solccl.NormHalves(COMM, 7, 40, dtype, shards, depth=3) as halves:
+            for i, x in enumerate(batches):
+                halves.start(x.copy())  # (kept by the handle alone)
+                if i == 1:
+                    assert (COMM.all_reduce(np.ones(50)) == SIZE).all()  # other calls lie between
+                if halves.under_way == 3:
+                    finish_oldest(halves, shards, i - 2, residuals, weight, wants)
+            assert halves.under_way == 2
+            while halves.under_way:
+                finish_oldest(halves, shards, len(batches) - halves.under_way, residuals, weight, wants)
+    x = of(RANK, (2, 3, 40))
+    weight = np.linspace(0.5, 1.5, 40).astype(np.float32)
+    with solccl.NormHalves(COMM, 6, 40, "float32") as halves:
+        want = COMM.all_reduce_rms_norm(x, None, weight)
+        halves.start(x)
+        out, after = halves.wait(None, weight, out=x)
+        assert out is x and same((out, after), want)
+
+
+def finish_oldest(halves, shards, i, residuals, weight, wants):
+    residual = residuals[i].copy()
+    if shards is not None:
+        first, end = COMM.tokens_of(len(residual))
+        residual = residual[first:end].copy()
+    out, after = halves.wait(residual, weight, 1e-5, 1.0, residual_out=residual if i % 2 else None)
+    assert (after is residual) == bool(i % 2) and same((out, after), wants[i]), (shards, i)
+
+
+def test_norm_halves_misused():
+    x, weight = of(RANK, (4, 24)), np.ones(24, np.float32)
+    raises(ValueError, lambda: solccl.NormHalves(COMM, 4, 24, "float32", "rows"), "'rows'", "residual")
+    raises(ValueError, lambda: solccl.NormHalves(COMM, 2**40, 24), "out of range")
+    raises(solccl.ArgumentError, lambda: solccl.NormHalves(COMM, 0, 24), "max_tokens is 0")
+    raises(solccl.ArgumentError, lambda: solccl.NormHalves(COMM, 4, 24, "int32"), "dtype is int32")
+    raises(solccl.ArgumentError, lambda: solccl.NormHalves(COMM, 4, 24, depth=9), "depth is 9")
+    raises(solccl.MismatchError, lambda: solccl.NormHalves(COMM, 4 + RANK, 24), "sol_norm_create")
+    halves = solccl.NormHalves(COMM, 4, 24, "float32")
+    raises(solccl.StateError, lambda: halves.wait(None, weight), "expected sol_norm_start")
+    raises(solccl.ArgumentError, lambda: halves.start(of(RANK, (5, 24))), "5 tokens", "at most 4")
+    raises(solccl.ArgumentError, lambda: halves.start(of(RANK, (4, 8))), "of 8 float32")
+    raises(solccl.ArgumentError, lambda: halves.start(x.astype(np.float16)), "float16")
+    raises(TypeError, lambda: halves.start([1.0] * 24), "list")
+    for _ in range(halves.depth):
+        halves.start(x)
+    raises(solccl.StateError, lambda: halves.start(x), "2 starts are under way")
+    raises(solccl.StateError, COMM.sleep, "sol_norm_halves_t")
+    for wrong in (lambda: halves.wait(None, weight[1:].copy()), lambda: halves.wait(x[1:].copy(), weight),
+                  lambda: halves.wait(None, weight, out=x.astype(np.float16))):
+        raises(ValueError, wrong, "expected")
+    raises(solccl.ArgumentError, lambda: halves.wait(None, weight, eps=-1.0), "epsilon")
+    assert halves.under_way == 2  # nothing of it was done: all is as before
+    want = COMM.all_reduce_rms_norm(x, None, weight)
+    assert same(halves.wait(None, weight), want) and same(halves.wait(None, weight), want)
+    halves.close()
+    halves.close()
+    for call in (lambda: halves.start(x), lambda: halves.wait(None, weight)):
+        raises(ValueError, call, "closed")
+
+
+def test_norm_halves_garbage():
+    """Collected on one rank while a start is under way: it waits for nobody, what it sent is the others',
+    their later starts say what is wrong, and the communicator is as good as before."""
+    x, weight = of(RANK, (4, 24)), np.ones(24, np.float32)
+    want = COMM.all_reduce_rms_norm(x, None, weight)
+    begin = time.monotonic()
+    for leaver in range(SIZE):
+        halves = solccl.NormHalves(COMM, 4, 24, "float32")
+        halves.start(x)
+        COMM.barrier()  # all have started
+        if RANK == leaver:
+            del halves
+            gc.collect()
+        COMM.barrier()
+        if RANK != leaver:
+            assert same(halves.wait(None, weight), want)
+            raises(solccl.StateError, lambda: halves.start(x), "destroyed its handle")
+            halves.close()
+        COMM.barrier()
+    for i in range(4):  # at different times
+        halves = solccl.NormHalves(COMM, 4, 24, "float32", "both")
+        halves.start(x)
+        halves.wait(None, weight)
+        if i % SIZE == RANK:
+            del halves
+            gc.collect()
+    assert (COMM.all_reduce(np.ones(3)) == SIZE).all() and time.monotonic() - begin < 20
+    comm = COMM.split(0)
+    for _ in range(2):
+        halves = solccl.NormHalves(comm, 4, 24, "float32")
+        halves.start(x)
+        comm._blocking = False  # as GPU ranks, whose kernels may still run: it is left to the communicator
+        del halves
+        comm._blocking = True
+        assert len(comm._left) == 1
+        comm.barrier()  # (a sleep wants all work on it done, on all ranks)
+        comm.sleep()
+        comm.wake()
+        assert not comm._left
+    halves = solccl.NormHalves(comm, 4, 24, "float32")
+    halves.start(x)
+    COMM.barrier()
+    comm.close()  # first the communicator: the handle is worth nothing, and harmless
+    raises(ValueError, lambda: halves.wait(None, weight), "closed")
+    halves.close()
+
+
 def test_linear_all_reduce():
     try:
         from ml_dtypes import bfloat16

@@ -407,6 +407,79 @@ def test_operators():
     comm.close()
 
 
+def halves_twice(halves, parts, residual, weight):
+    """Two halves of the tokens: both under way, then both results."""
+    for part in parts:
+        halves.start(part * 1)  # (kept by the handle alone)
+    return [t for _ in parts for t in halves.wait(residual, weight, 1e-6)]
+
+
+def test_norm_halves():
+    comm = solccl.Communicator.from_store(dist.distributed_c10d._get_default_store(), SIZE, RANK, DEVICE.type,
+                                          key="halves")
+    for dtype, error in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2)):
+        residual = torch.full((4, 64), 0.5, dtype=dtype, device=DEVICE)
+        weight = torch.linspace(1, 2, 64, dtype=dtype, device=DEVICE)
+        parts = [fill((4, 64), dtype, seed) for seed in (1, 2)]
+        wants = [t for part in parts for t in comm.all_reduce_rms_norm(part, residual, weight, 1e-6)]
+        h = (other_all_reduce(parts[1].float()) + 0.5).to(dtype).float()
+        y = torch.nn.functional.rms_norm(h, (64,), weight.float(), 1e-6)
+        halves = solccl.NormHalves(comm, 4, 64, dtype)
+        for _ in range(3):
+            got = halves_twice(halves, parts, residual, weight)
+            assert all(torch.equal(a, b) and a.dtype == dtype for a, b in zip(got, wants, strict=True))
+            assert (got[2].float() - y).abs().max() <= error * y.abs().max() and torch.equal(got[3].float(), h)
+        if CUDA:
+            halves_on_streams(halves, parts, residual, weight, wants)
+        halves.close()
+    first, end = comm.tokens_of(4)
+    with solccl.NormHalves(comm, 4, 64, torch.bfloat16, shards="both") as halves:
+        halves.start(parts[0])
+        mine, kept = halves.wait(residual[first:end], weight, 1e-6)
+        assert torch.equal(mine, wants[0][first:end]) and torch.equal(kept, wants[1][first:end])
+        for call in (lambda: halves.wait(None, weight), lambda: halves.start(parts[0].float())):
+            try:
+                call()
+                raise AssertionError("not refused")
+            except solccl.Error as error:
+                assert "expected sol_norm_start" in str(error) or "float32" in str(error)
+    halves = solccl.NormHalves(comm, 4, 64, torch.bfloat16)
+    halves.start(parts[0])
+    dist.barrier()
+    if RANK == 0:
+        del halves  # collected while under way: nobody waits for it
+    else:
+        assert torch.equal(halves.wait(residual, weight, 1e-6)[0], wants[0])
+        halves.close()
+    if CUDA:
+        torch.cuda.synchronize()
+    dist.barrier()
+    comm.sleep()  # it is no obstacle
+    comm.wake()
+    same(sol.all_reduce(fill(9), comm), other_all_reduce(fill(9)))
+    comm.close()
+
+
+def halves_on_streams(halves, parts, residual, weight, wants):
+    """Starts on a stream of their own; and both halves in a graph, replayed in turns with eager calls."""
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(main)
+    for part in parts:
+        halves.start(part, stream=side)
+    got = [t for _ in parts for t in halves.wait(residual, weight, 1e-6)]
+    assert all(torch.equal(a, b) for a, b in zip(got, wants, strict=True))
+    torch.cuda.synchronize()
+    graph, x = torch.cuda.CUDAGraph(), [torch.zeros_like(part) for part in parts]
+    with torch.cuda.graph(graph):
+        in_graph = halves_twice(halves, x, residual, weight)
+    for _ in range(3):
+        for to, part in zip(x, parts):
+            to.copy_(part)
+        graph.replay()
+        got = halves_twice(halves, parts, residual, weight)
+        assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(got, wants, in_graph, strict=True))
+
+
 def test_compiled_first():
     """Without an eager call before; and another communicator is another graph, not the same one."""
     whole = solccl.Communicator.from_store(dist.distributed_c10d._get_default_store(), SIZE, RANK, DEVICE.type,

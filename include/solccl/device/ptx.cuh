@@ -205,10 +205,22 @@ SOL_GPU_FN void sol_store_16(void *p, struct sol_vector v)
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b) : "memory");
 }
 
+SOL_GPU_FN uint64_t sol_load_unit(const uint64_t *p)
+{
+    uint64_t u;
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(u) : "l"(p) : "memory");
+    return u;
+}
 SOL_GPU_FN uint32_t sol_load_unit(const uint32_t *p)
 {
     uint32_t u;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(u) : "l"(p) : "memory");
+    return u;
+}
+SOL_GPU_FN uint32_t sol_load_unit(const uint16_t *p)
+{
+    uint32_t u;
+    asm volatile("ld.global.u16 %0, [%1];" : "=r"(u) : "l"(p) : "memory");
     return u;
 }
 SOL_GPU_FN uint32_t sol_load_unit(const uint8_t *p)
@@ -217,9 +229,17 @@ SOL_GPU_FN uint32_t sol_load_unit(const uint8_t *p)
     asm volatile("ld.global.u8 %0, [%1];" : "=r"(u) : "l"(p) : "memory");
     return u;
 }
+SOL_GPU_FN void sol_store_unit(uint64_t *p, uint64_t u)
+{
+    asm volatile("st.global.u64 [%0], %1;" ::"l"(p), "l"(u) : "memory");
+}
 SOL_GPU_FN void sol_store_unit(uint32_t *p, uint32_t u)
 {
     asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(u) : "memory");
+}
+SOL_GPU_FN void sol_store_unit(uint16_t *p, uint16_t u)
+{
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "r"((uint32_t)u) : "memory");
 }
 SOL_GPU_FN void sol_store_unit(uint8_t *p, uint8_t u)
 {

@@ -51,6 +51,25 @@ static void context_set(uintptr_t context)
     }
 }
 
+/* core looks at its process besides */
+static bool gone(sol_comm_t comm, int rank)
+{
+    return sol_cuda_board_left(sol_cuda_of(comm)->board, rank);
+}
+
+static void note_shrunk(sol_comm_t comm, uint64_t ranks)
+{
+    /* relaxed: who sees that this rank has left (a release) sees this */
+    atomic_store_explicit(&sol_cuda_of(comm)->board->ranks[comm->rank].shrunk, ranks,
+                          memory_order_relaxed);
+}
+
+static uint64_t shrunk(sol_comm_t comm, int rank)
+{
+    return atomic_load_explicit(&sol_cuda_of(comm)->board->ranks[rank].shrunk,
+                                memory_order_relaxed);
+}
+
 const sol_backend_t sol_backend_cuda = {
     .size = sizeof(sol_backend_t),
     .name = "cuda",
@@ -68,6 +87,9 @@ const sol_backend_t sol_backend_cuda = {
     .all_reduce_norm = sol_cuda_all_reduce_norm,
     .linear_all_reduce = sol_cuda_linear_all_reduce,
     .vocab_topk = sol_cuda_vocab_topk,
+    .norm_open = sol_cuda_norm_open,
+    .norm_close = sol_cuda_norm_close,
+    .norm_half = sol_cuda_norm_half,
     .moe_open = sol_cuda_moe_open,
     .moe_close = sol_cuda_moe_close,
     .moe_dispatch = sol_cuda_moe_dispatch,
@@ -95,5 +117,8 @@ const sol_backend_t sol_backend_cuda = {
     .explain = sol_cuda_explain,
     .info = sol_cuda_info,
     .query = sol_cuda_query,
+    .gone = gone,
+    .note_shrunk = note_shrunk,
+    .shrunk = shrunk,
     .whereabouts = sol_cuda_whereabouts,
 };

@@ -158,6 +158,17 @@ void sol_cuda_board_abort(struct sol_cuda_board *board, int rank)
     atomic_store_explicit(&board->abort_word, 1, memory_order_release);
 }
 
+void sol_cuda_board_leave(struct sol_cuda_board *board, int rank)
+{
+    /* release: what it said before is there; pairs with the acquire below */
+    atomic_store_explicit(&board->ranks[rank].left, 1, memory_order_release);
+}
+
+bool sol_cuda_board_left(const struct sol_cuda_board *board, int rank)
+{
+    return atomic_load_explicit(&board->ranks[rank].left, memory_order_acquire) != 0;
+}
+
 /* Of a kernel of the caller's (device.h). */
 static sol_status_t tell_kernel(const struct sol_gpu_error *error, int rank, uint64_t timeout_ns,
                                 char *text, size_t bytes)

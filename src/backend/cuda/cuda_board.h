@@ -39,6 +39,9 @@ struct sol_cuda_board_rank {
     uint32_t arrived[SOL_GPU_MAX_RANKS];                 /* written by the device: cuda_probe.h */
     struct sol_cuda_called calls[SOL_CUDA_RECENT];       /* by sequence: for texts */
     struct sol_cuda_called collectives[SOL_CUDA_RECENT]; /* by number: compared across ranks */
+    _Atomic uint32_t left;                               /* it has destroyed the communicator */
+    _Atomic uint64_t
+        shrunk; /* and before that gone on with the ranks in this mask; 0: it has not */
 };
 
 struct sol_cuda_board {
@@ -76,6 +79,10 @@ void sol_cuda_board_publish(struct sol_cuda_board *board, sol_status_t status, c
 
 /* sol_comm_abort of `rank`. */
 void sol_cuda_board_abort(struct sol_cuda_board *board, int rank);
+
+/* `rank` destroys the communicator: who shrinks it need not wait for it. And has it? */
+void sol_cuda_board_leave(struct sol_cuda_board *board, int rank);
+bool sol_cuda_board_left(const struct sol_cuda_board *board, int rank);
 
 /* What has become of the communicator: SOL_OK, or the status and its story in `text`. Turns a
  * device's error record into a story and publishes it. */

@@ -33,6 +33,13 @@ static int most_spread(const struct sol_cuda *state)
     return wished > 0 && wished < most ? wished : most;
 }
 
+void sol_cuda_norm_shape(const struct sol_cuda *state, struct sol_gpu_norm_shape *shape)
+{
+    shape->most_spread = most_spread(state);
+    shape->spread = state->norm_spread;
+    shape->vectors = state->norm_vectors;
+}
+
 /* Two hops where they are asked for, or where all arguments are alike and SOLCCL_CUDA_NORM_TWO_SHOT
  * says so. The same answer on all ranks. */
 static bool in_two_hops(const struct sol_cuda *state, const sol_norm_args_t *args)
@@ -85,9 +92,7 @@ sol_status_t sol_cuda_all_reduce_norm(sol_comm_t comm, const sol_call_t *call,
                  : (row + 15) / 16 * 16 > state->gpu.layout.slot_bytes) {
         return row_too_long(comm, args, work.two ? "half a slot" : "a slot");
     }
-    work.shape.most_spread = most_spread(state);
-    work.shape.spread = state->norm_spread;
-    work.shape.vectors = state->norm_vectors;
+    sol_cuda_norm_shape(state, &work.shape);
     return sol_cuda_run_with(comm, call, memory, sizeof memory / sizeof memory[0], launch_norm,
                              &work);
 }

@@ -19,7 +19,7 @@
 #include "backend/cuda/cuda_state.h"
 #include "device/kernels/linear_launch.h"
 #include "device/kernels/moe_launch.h"
-#include "device/kernels/norm_launch.h"
+#include "device/kernels/norm_halves_launch.h"
 #include "device/kernels/quantized_launch.h"
 #include "device/kernels/transfer_launch.h"
 #include "device/kernels/vocab_launch.h"
@@ -335,6 +335,7 @@ sol_status_t sol_cuda_start(sol_comm_t comm, struct sol_cuda *state, cudaStream_
     error = error != cudaSuccess ? error : sol_gpu_norm_preload();
     error = error != cudaSuccess ? error : sol_gpu_linear_preload();
     error = error != cudaSuccess ? error : sol_gpu_norm_two_preload();
+    error = error != cudaSuccess ? error : sol_gpu_norm_halves_preload();
     error = error != cudaSuccess ? error : sol_gpu_moe_preload();
     error = error != cudaSuccess ? error : sol_gpu_vocab_preload();
     error = error != cudaSuccess ? error : sol_gpu_transfer_preload();
@@ -506,6 +507,7 @@ void sol_cuda_close(sol_comm_t comm)
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     sol_cuda_enter(state->device, &scope);
+    sol_cuda_board_leave(state->board, comm->rank);
     free_parts(comm, state);
     comm->state = NULL;
     sol_cuda_leave(&scope);

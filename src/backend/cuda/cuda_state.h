@@ -142,6 +142,18 @@ sol_status_t sol_cuda_linear_all_reduce(sol_comm_t comm, const sol_call_t *call,
 sol_status_t sol_cuda_vocab_topk(sol_comm_t comm, const sol_call_t *call,
                                  const sol_vocab_args_t *args);
 
+/* What of a norm kernel's shape the environment and this GPU say. */
+struct sol_gpu_norm_shape;
+void sol_cuda_norm_shape(const struct sol_cuda *state, struct sol_gpu_norm_shape *shape);
+
+/* cuda_norm_halves.c */
+struct sol_norm_halves;
+sol_status_t sol_cuda_norm_open(sol_comm_t comm, struct sol_norm_halves *halves);
+sol_status_t sol_cuda_norm_close(sol_comm_t comm, struct sol_norm_halves *halves);
+sol_status_t sol_cuda_norm_half(sol_comm_t comm, const sol_call_t *call,
+                                struct sol_norm_halves *halves, const sol_norm_args_t *args,
+                                int lane, bool start);
+
 /* cuda_moe.c */
 struct sol_moe;
 sol_status_t sol_cuda_moe_open(sol_comm_t comm, struct sol_moe *moe);

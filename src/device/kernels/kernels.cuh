@@ -5,7 +5,8 @@
  *
  * What is instantiated. The types and operations of models (bf16, fp16, fp32;
  * sum and average) with aligned buffers have kernels of their own ("hot"), in
- * several shapes; everything else goes through one general kernel a type, whose
+ * several shapes, and so has much of what two ranks send that is small
+ * (pair_ragged.h); everything else goes through one general kernel a type, whose
  * operation and alignment are found at run time. That keeps the library small:
  * the general kernels move data just as well, they only compute more slowly.
  */

@@ -9,6 +9,7 @@
 #include "device/kernels/lane_reduce.cuh"
 #include "device/kernels/launch.h"
 #include "device/kernels/multicast.cuh"
+#include "device/kernels/pair_ragged.h"
 #include "device/kernels/push.cuh"
 #include "device/kernels/two_shot.cuh"
 
@@ -89,6 +90,24 @@ static struct sol_kernel_key key_of(const struct sol_gpu_comm *comm, const struc
     key.reduces = is_reducer(op->func);
     key.loop = (uint64_t)op->ctas * op->threads * SOL_GPU_VECTOR < block_bytes(op);
     return key;
+}
+
+/* The kernel of pair.cuh or pair_ragged.cuh for it, of which the grid is known. Function NULL:
+ * there is none. */
+static struct sol_kernel pair_for(const struct sol_gpu_comm *comm, const struct sol_gpu_op *op,
+                                  const struct sol_kernel_key *key)
+{
+    const struct sol_kernel none = {NULL, 0, 0};
+    const uint64_t bytes = block_bytes(op);
+    const bool one_hop = op->algorithm == SOL_GPU_ONE_SHOT || op->algorithm == SOL_GPU_PUSH;
+    if (sol_kernel_pair(key))
+        return sol_pair_for(key);
+    if (comm->nranks != 2 || op->func == SOL_FUNC_BARRIER || !one_hop || key->loop || key->rooted ||
+        key->premul)
+        return none;
+    const uintptr_t bits = (uintptr_t)op->send | (uintptr_t)op->recv | (uintptr_t)bytes | 16;
+    const unsigned unit = (unsigned)(bits & -bits);
+    return unit == 16 || bytes <= SOL_PAIR_RAGGED_MOST ? sol_pair_ragged_for(key, unit) : none;
 }
 
 static int smaller(int a, uint64_t b)
@@ -248,13 +267,18 @@ void sol_gpu_plan(const struct sol_gpu_comm *comm, struct sol_gpu_op *op)
     if (op->algorithm == SOL_GPU_TWO_SHOT)
         bytes = share_bytes(bytes, comm->nranks);
     choose_shape(comm, bytes, op);
-    struct sol_kernel_key key = key_of(comm, op);
     if (op->threads > 512)
         op->threads = 512;
-    if (op->algorithm != SOL_GPU_LANES_ALGO && sol_kernel_pair(&key)) {
-        plan_pair(comm, op, bytes);
-        return;
+    if (comm->nranks == 2 && op->algorithm != SOL_GPU_LANES_ALGO) {
+        struct sol_gpu_op paired = *op; /* whether there is a kernel depends on the grid, too */
+        plan_pair(comm, &paired, bytes);
+        const struct sol_kernel_key key = key_of(comm, &paired);
+        if (pair_for(comm, &paired, &key).function) {
+            *op = paired;
+            return;
+        }
     }
+    struct sol_kernel_key key = key_of(comm, op);
     struct sol_kernel k = op->algorithm == SOL_GPU_ONE_SHOT   ? sol_one_shot_for(&key)
                           : op->algorithm == SOL_GPU_TWO_SHOT ? sol_two_shot_for(&key)
                           : op->algorithm == SOL_GPU_PUSH     ? sol_push_for(&key)
@@ -371,7 +395,8 @@ static cudaError_t launch_one_shot(const struct sol_gpu_comm *comm, const struct
     args.receives = !key.rooted || comm->rank == op->root;
     args.redop = (uint8_t)op->redop & 0x7f;
     args.premul = op->premul;
-    struct sol_kernel k = sol_kernel_pair(&key) ? sol_pair_for(&key) : sol_one_shot_for(&key);
+    const struct sol_kernel pair = pair_for(comm, op, &key);
+    const struct sol_kernel k = pair.function ? pair : sol_one_shot_for(&key);
     const uint64_t segment = segment_of(comm, bytes);
     cudaError_t error = cudaSuccess;
     for (uint64_t at = 0; at < bytes && error == cudaSuccess; at += segment) {
@@ -464,7 +489,8 @@ static cudaError_t launch_push(const struct sol_gpu_comm *comm, const struct sol
 {
     struct sol_kernel_key key = key_of(comm, op);
     struct sol_push_args args = push_args(comm, op);
-    struct sol_kernel k = sol_kernel_pair(&key) ? sol_pair_for(&key) : sol_push_for(&key);
+    const struct sol_kernel pair = pair_for(comm, op, &key);
+    const struct sol_kernel k = pair.function ? pair : sol_push_for(&key);
     const uint64_t bytes = block_bytes(op), segment = segment_of(comm, bytes);
     cudaError_t error = cudaSuccess;
     uint64_t at = 0;
@@ -628,6 +654,25 @@ static cudaError_t load_pairs(void)
     return e;
 }
 
+static cudaError_t load_ragged_pairs(void)
+{
+    const sol_redop_t redops[] = {SOL_SUM, SOL_MIN, SOL_MAX};
+    cudaError_t e = cudaSuccess;
+    for (int d = 0; d < SOL_DTYPE_COUNT; d++)
+        for (int bits = 0; bits < 4; bits++)
+            for (int r = 0; r < 3; r++)
+                for (unsigned unit = 1; unit <= 16 && e == cudaSuccess; unit *= 2) {
+                    struct sol_kernel_key key = {};
+                    key.dtype = (sol_dtype_t)d;
+                    key.redop = redops[r];
+                    key.spread = (bits & 1) != 0;
+                    key.reduces = (bits & 2) != 0;
+                    const struct sol_kernel k = sol_pair_ragged_for(&key, unit);
+                    e = k.function ? sol_load(k.function) : cudaSuccess;
+                }
+    return e;
+}
+
 cudaError_t sol_gpu_preload_multicast(void)
 {
     const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
@@ -646,6 +691,7 @@ cudaError_t sol_gpu_preload(void)
 {
     const int ranks[] = {2, 4, 8}, vectors[] = {1, 2, 4};
     cudaError_t e = load_pairs();
+    e = e != cudaSuccess ? e : load_ragged_pairs();
     for (int d = 0; d < SOL_DTYPE_COUNT; d++)
         for (int r = 0; r < 3; r++)
             for (int v = 0; v < 3; v++)

@@ -4,10 +4,8 @@
  * and its grid.
  */
 #include "device/kernels/enqueue.cuh"
-#include "device/kernels/norm.cuh"
-#include "device/kernels/norm_launch.h"
-
-#include <string.h>
+#include "device/kernels/norm_args.cuh"
+#include "device/kernels/norm_pair.cuh"
 
 typedef void (*norm_kernel)(struct sol_norm_kernel_args, struct sol_link, struct sol_tail);
 
@@ -21,38 +19,57 @@ template <int D, int N, int V> static norm_kernel form(bool plain)
     return sol_norm_kernel<D, N, V, false>;
 }
 
-/* vectors 0: rows of any length. */
-template <int D> static norm_kernel of_type(int nranks, int vectors, bool plain)
+/* What a kernel is chosen by. */
+struct choice {
+    int nranks, vectors; /* vectors 0: rows of any length */
+    bool plain;
+    int pair; /* an enum sol_norm_out: sol_norm_pair_kernel; or NO_PAIR */
+};
+enum { NO_PAIR = -1, PAIRS = 4 };
+
+template <int D> static norm_kernel pair_form(int out)
 {
-    if (vectors == 0)
+    if constexpr (D != SOL_FLOAT32) {
+        if (out == SOL_NORM_STATIC)
+            return sol_norm_pair_kernel<D, SOL_NORM_STATIC>;
+        if (out == SOL_NORM_TOKEN)
+            return sol_norm_pair_kernel<D, SOL_NORM_TOKEN>;
+        if (out == SOL_NORM_GROUP)
+            return sol_norm_pair_kernel<D, SOL_NORM_GROUP>;
+    }
+    return sol_norm_pair_kernel<D, SOL_NORM_AS_IS>;
+}
+
+template <int D> static norm_kernel of_type(const struct choice *c)
+{
+    if (c->vectors == 0)
         return sol_norm_long_kernel<D>;
-    if (nranks == 2)
-        return vectors == 1 ? form<D, 2, 1>(plain) : form<D, 2, 2>(plain);
+#ifndef SOL_NORM_MANY_RANKS /* (mutants, with more than two) */
+    if (c->pair != NO_PAIR)
+        return pair_form<D>(c->pair);
+    if (c->nranks == 2)
+        return c->vectors == 1 ? form<D, 2, 1>(c->plain) : form<D, 2, 2>(c->plain);
+#endif
     return form<D, SOL_GPU_MAX_RANKS, 1>(false);
 }
 
-static norm_kernel kernel_for(sol_dtype_t dtype, int nranks, int vectors, bool plain)
+static norm_kernel kernel_for(sol_dtype_t dtype, const struct choice *c)
 {
 #ifdef SOL_NORM_ONE_TYPE /* (mutants) */
     (void)dtype;
-    return of_type<SOL_BFLOAT16>(nranks, vectors, plain);
+    return of_type<SOL_BFLOAT16>(c);
 #else
-    return dtype == SOL_BFLOAT16  ? of_type<SOL_BFLOAT16>(nranks, vectors, plain)
-           : dtype == SOL_FLOAT16 ? of_type<SOL_FLOAT16>(nranks, vectors, plain)
-                                  : of_type<SOL_FLOAT32>(nranks, vectors, plain);
+    return dtype == SOL_BFLOAT16  ? of_type<SOL_BFLOAT16>(c)
+           : dtype == SOL_FLOAT16 ? of_type<SOL_FLOAT16>(c)
+                                  : of_type<SOL_FLOAT32>(c);
 #endif
 }
 
 /* ---------------------------------------------------------------------------------- the plan */
 
-static uint64_t row_bytes(const sol_norm_args_t *args)
-{
-    return (uint64_t)args->hidden * sol_dtype_size(args->dtype);
-}
-
 static int blocks_of(const sol_norm_args_t *args)
 {
-    uint64_t blocks = (row_bytes(args) + SOL_NORM_BLOCK - 1) / SOL_NORM_BLOCK;
+    uint64_t blocks = (sol_norm_row_bytes(args) + SOL_NORM_BLOCK - 1) / SOL_NORM_BLOCK;
     return blocks > SOL_NORM_BLOCKS ? 0 : (int)blocks; /* 0: not in registers */
 }
 
@@ -76,19 +93,69 @@ static int choose_spread(const struct sol_gpu_comm *comm, const sol_norm_args_t 
     return spread;
 }
 
-/* One vector a thread, or two where 16 warps do not reach; as few warps as then do. */
-static void choose_threads(const struct sol_gpu_comm *comm, int blocks,
-                           struct sol_gpu_norm_shape *shape)
+static bool aligned(const void *p, unsigned to)
+{
+    return ((uintptr_t)p & (to - 1)) == 0;
+}
+
+/* The usual norm of aligned rows of whole blocks, by two ranks. */
+static bool is_usual(const struct sol_gpu_comm *comm, const sol_norm_args_t *args)
+{
+    return comm->nranks == 2 && args->norm == SOL_NORM_RMS && args->weight != NULL &&
+           args->bias == NULL && sol_norm_row_bytes(args) % SOL_NORM_BLOCK == 0 &&
+           aligned(args->input, 16) && aligned(args->residual, 16) &&
+           aligned(args->residual_out, 16) && aligned(args->weight, 16);
+}
+
+static bool is_as_it_is(const sol_norm_args_t *args)
+{
+    return args->quant == SOL_QUANT_NONE && args->output_dtype == args->dtype &&
+           aligned(args->output, 16);
+}
+
+/* Which form of sol_norm_pair_kernel gives these outputs: an enum sol_norm_out, or NO_PAIR. */
+static int pair_output(const struct sol_gpu_comm *comm, const sol_norm_args_t *args)
+{
+    if (!is_usual(comm, args))
+        return NO_PAIR;
+    if (args->quant == SOL_QUANT_NONE)
+        return is_as_it_is(args) ? SOL_NORM_AS_IS : NO_PAIR;
+    if (args->dtype == SOL_FLOAT32 || !aligned(args->output, 8))
+        return NO_PAIR;
+    if (args->quant == SOL_QUANT_STATIC)
+        return aligned(args->static_scale, 4) ? SOL_NORM_STATIC : NO_PAIR;
+    return args->quant == SOL_QUANT_TOKEN ? SOL_NORM_TOKEN : SOL_NORM_GROUP;
+}
+
+/* A CTA for each part of each row, of one vector a thread. */
+static bool is_single(const sol_norm_args_t *args, const struct sol_gpu_norm_shape *shape)
+{
+    return shape->vectors == 1 && (uint64_t)shape->ctas == args->tokens * (uint64_t)shape->spread &&
+           sol_norm_row_bytes(args) == (uint64_t)shape->spread * shape->threads * SOL_GPU_VECTOR;
+}
+
+/* One vector a thread, or two where 16 warps do not reach and none of the kernels that may have 32
+ * is for this (`single`: sol_norm_pair_kernel; `rows`: the plain form of sol_norm_kernel, which
+ * several rows a CTA go through); as few warps as then do. */
+static void choose_threads(const struct sol_gpu_comm *comm, const sol_norm_args_t *args, int blocks,
+                           struct sol_gpu_norm_shape *shape, bool may_pair)
 {
     const int part = (blocks + shape->spread - 1) / shape->spread;
-    const bool two = comm->nranks == 2 && (part > 16 || shape->vectors > 1);
+    const uint64_t ctas = args->tokens * (uint64_t)shape->spread; /* for a row of each at once */
+    const bool even = may_pair && part <= 32 && part * shape->spread == blocks;
+    const bool single = even && shape->vectors <= 1 && ctas <= (uint64_t)sol_most_ctas(comm) &&
+                        (shape->ctas == 0 || ctas <= (uint64_t)shape->ctas) &&
+                        pair_output(comm, args) != NO_PAIR;
+    const bool rows = even && shape->vectors <= 1 && is_usual(comm, args) && is_as_it_is(args);
+    const bool two = comm->nranks == 2 && !single && !rows && (part > 16 || shape->vectors > 1);
     const int vectors = two ? 2 : 1;
     shape->vectors = part <= most_blocks(comm) ? vectors : 0;
     shape->threads = shape->vectors ? (part + vectors - 1) / vectors * 32 : SOL_NORM_LONG_THREADS;
 }
 
-void sol_gpu_norm_plan(const struct sol_gpu_comm *comm, const sol_norm_args_t *args,
-                       struct sol_gpu_norm_shape *shape)
+/* `may_pair`: for sol_norm_pair_kernel too. */
+static void plan_for(const struct sol_gpu_comm *comm, const sol_norm_args_t *args,
+                     struct sol_gpu_norm_shape *shape, bool may_pair)
 {
     const int blocks = blocks_of(args), most = shape->most_spread > 0 ? shape->most_spread : 1;
     const bool pieces = blocks == 0 || (shape->threads != 0 && shape->vectors == 0);
@@ -98,7 +165,7 @@ void sol_gpu_norm_plan(const struct sol_gpu_comm *comm, const sol_norm_args_t *a
         shape->vectors = 0;
         shape->threads = SOL_NORM_LONG_THREADS;
     } else {
-        choose_threads(comm, blocks, shape);
+        choose_threads(comm, args, blocks, shape, may_pair);
     }
     if (shape->vectors == 0)
         shape->spread = 1;
@@ -110,65 +177,13 @@ void sol_gpu_norm_plan(const struct sol_gpu_comm *comm, const sol_norm_args_t *a
     shape->ctas = rows * shape->spread;
 }
 
+void sol_gpu_norm_plan(const struct sol_gpu_comm *comm, const sol_norm_args_t *args,
+                       struct sol_gpu_norm_shape *shape)
+{
+    plan_for(comm, args, shape, false);
+}
+
 /* -------------------------------------------------------------------------------- launches */
-
-static bool aligned(const void *p)
-{
-    return ((uintptr_t)p & 15) == 0;
-}
-
-/* Every vector of every thread whole, aligned and within the row, and the usual form of norm. */
-static bool is_plain(const struct sol_gpu_comm *comm, const sol_norm_args_t *args,
-                     const struct sol_gpu_norm_shape *shape)
-{
-    const uint64_t row = row_bytes(args);
-    return comm->nranks == 2 && args->norm == SOL_NORM_RMS && args->quant == SOL_QUANT_NONE &&
-           args->output_dtype == args->dtype && args->weight != NULL && args->bias == NULL &&
-           row == (uint64_t)shape->spread * shape->threads * shape->vectors * SOL_GPU_VECTOR &&
-           aligned(args->input) && aligned(args->residual) && aligned(args->residual_out) &&
-           aligned(args->weight) && aligned(args->output);
-}
-
-static const char *row_of(const void *matrix, uint64_t bytes)
-{
-    return matrix != NULL ? (const char *)matrix + bytes : NULL;
-}
-
-/* Of `tokens` rows from `first` on. */
-static struct sol_norm_kernel_args args_of(const sol_norm_args_t *args,
-                                           const struct sol_gpu_norm_shape *shape, uint64_t first,
-                                           uint32_t tokens)
-{
-    struct sol_norm_kernel_args a;
-    const uint64_t row = row_bytes(args), blocks = (row + SOL_NORM_BLOCK - 1) / SOL_NORM_BLOCK;
-    const bool groups = args->quant >= SOL_QUANT_GROUP;
-    memset(&a, 0, sizeof a);
-    a.scales_row =
-        groups ? (uint32_t)((args->hidden + SOL_QUANT_GROUP_COLUMNS - 1) / SOL_QUANT_GROUP_COLUMNS)
-               : 1;
-    a.input = row_of(args->input, first * row);
-    a.residual = row_of(args->residual, first * row);
-    a.residual_out = (char *)row_of(args->residual_out, first * row);
-    a.output =
-        (char *)row_of(args->output, first * args->hidden * sol_dtype_size(args->output_dtype));
-    a.scales = (char *)row_of(args->scales, first * a.scales_row * sizeof(float));
-    a.weight = (const char *)args->weight;
-    a.bias = (const char *)args->bias;
-    a.static_scale = (const char *)args->static_scale;
-    a.row = (uint32_t)row;
-    a.pitch = (uint32_t)((row + 15) / 16 * 16);
-    a.tokens = tokens;
-    a.spread = (uint16_t)shape->spread;
-    a.cta_blocks = (uint16_t)(shape->vectors ? (blocks + shape->spread - 1) / shape->spread : 0);
-    a.inverse = 1.0f / (float)args->hidden;
-    a.epsilon = args->epsilon;
-    a.weight_bias = args->weight_bias;
-    a.hidden = (uint32_t)args->hidden;
-    a.norm = (uint8_t)args->norm;
-    a.quant = (uint8_t)args->quant;
-    a.output_dtype = (uint8_t)args->output_dtype;
-    return a;
-}
 
 static cudaError_t enqueue(const struct sol_gpu_comm *comm, norm_kernel kernel,
                            const struct sol_norm_kernel_args *args,
@@ -186,7 +201,7 @@ cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_
                                 const struct sol_gpu_norm_shape *wished, unsigned flags,
                                 uint64_t sequence, cudaStream_t stream)
 {
-    const uint64_t pitch = (row_bytes(args) + 15) / 16 * 16;
+    const uint64_t pitch = (sol_norm_row_bytes(args) + 15) / 16 * 16;
     const uint64_t fit = comm->layout.slot_bytes / pitch; /* rows of a slot */
     if (fit == 0)
         return cudaErrorInvalidValue;
@@ -196,11 +211,14 @@ cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_
         if (wished != NULL)
             shape = *wished;
         some.tokens = args->tokens - first < fit ? args->tokens - first : fit;
-        sol_gpu_norm_plan(comm, &some, &shape);
-        struct sol_norm_kernel_args a = args_of(args, &shape, first, (uint32_t)some.tokens);
-        norm_kernel kernel =
-            kernel_for(args->dtype, comm->nranks, shape.vectors, is_plain(comm, args, &shape));
-        cudaError_t error = enqueue(comm, kernel, &a, &shape, flags, sequence, stream);
+        plan_for(comm, &some, &shape, true);
+        struct sol_norm_kernel_args a =
+            sol_norm_args_of(args, &shape, first, (uint32_t)some.tokens);
+        const struct choice choice = {comm->nranks, shape.vectors,
+                                      sol_norm_is_plain(comm, args, &shape),
+                                      is_single(&some, &shape) ? pair_output(comm, args) : NO_PAIR};
+        cudaError_t error =
+            enqueue(comm, kernel_for(args->dtype, &choice), &a, &shape, flags, sequence, stream);
         if (error != cudaSuccess)
             return error;
     }
@@ -210,14 +228,18 @@ cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_
 cudaError_t sol_gpu_norm_preload(void)
 {
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
-    static const int vectors[] = {0, 1, 2};
-    for (int d = 0; d < 3; d++)
-        for (int v = 0; v < 3; v++)
-            for (int bits = 0; bits < 4; bits++) {
-                cudaError_t e = sol_load((const void *)kernel_for(
-                    dtypes[d], bits & 1 ? 2 : SOL_GPU_MAX_RANKS, vectors[v], bits & 2));
-                if (e != cudaSuccess)
-                    return e;
-            }
+    for (int i = 0; i < 3 * 3 * 4; i++) { /* type, vectors, ranks, plain */
+        const struct choice choice = {i & 1 ? 2 : SOL_GPU_MAX_RANKS, i / 4 % 3, (i & 2) != 0,
+                                      NO_PAIR};
+        cudaError_t e = sol_load((const void *)kernel_for(dtypes[i / 12], &choice));
+        if (e != cudaSuccess)
+            return e;
+    }
+    for (int i = 0; i < 3 * PAIRS; i++) {
+        const struct choice choice = {2, 1, true, i % PAIRS};
+        cudaError_t e = sol_load((const void *)kernel_for(dtypes[i / PAIRS], &choice));
+        if (e != cudaSuccess)
+            return e;
+    }
     return cudaSuccess;
 }

@@ -512,7 +512,7 @@ SOL_GPU_FN struct sol_norm_span sol_norm_span_of(const struct sol_norm_kernel_ar
  * within the row. V: vectors of a thread.
  */
 template <int D, int N, int V, bool PLAIN>
-__global__ void __launch_bounds__(512, V == 1 && PLAIN ? 2 : 1)
+__global__ void __launch_bounds__(V == 1 && PLAIN ? 1024 : 512, 1)
     sol_norm_kernel(const __grid_constant__ struct sol_norm_kernel_args args,
                     const __grid_constant__ struct sol_link comm,
                     const __grid_constant__ struct sol_tail tail)

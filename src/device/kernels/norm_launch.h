@@ -18,10 +18,11 @@ extern "C" {
 struct sol_gpu_norm_shape {
     int most_spread; /* CTAs of a cluster, at most: 1 where the GPU has none; 0: 1 */
     int spread;      /* CTAs that share a row: 1, 2, 4 or 8 */
-    int threads;     /* of a CTA: a multiple of 32, at most 512 */
-    int vectors;     /* of 16 bytes, per thread and row: 1 or 2; 0 with threads given: piece by
-                        piece, for rows of any length */
-    int ctas;        /* a multiple of spread */
+    int threads; /* of a CTA: a multiple of 32, at most 512 (what sol_gpu_norm_launch chooses: 1024)
+                  */
+    int vectors; /* of 16 bytes, per thread and row: 1 or 2; 0 with threads given: piece by
+                    piece, for rows of any length */
+    int ctas;    /* a multiple of spread */
 };
 
 /* Fill in what is 0. Pure. */

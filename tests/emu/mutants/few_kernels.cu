@@ -10,9 +10,9 @@
 #include "device/kernels/launch.cu"
 
 #include "device/kernels/init.cuh"
-#include "device/kernels/pair.cuh"
+#include "device/kernels/pair_ragged.cuh"
 
-/* Of the kernels for two ranks only those that move bytes: 32-bit integers have no others. */
+/* Of pair.cuh only those that move bytes: 32-bit integers have no others. */
 struct sol_kernel sol_pair_for(const struct sol_kernel_key *key)
 {
     struct sol_kernel k = {(const void *)sol_pair_push_kernel<1, false, false>, 512, 1};
@@ -21,6 +21,22 @@ struct sol_kernel sol_pair_for(const struct sol_kernel_key *key)
                                : (const void *)sol_pair_push_kernel<1, true, false>;
     else if (key->loop)
         k.function = (const void *)sol_pair_push_kernel<1, false, true>;
+    return k;
+}
+
+/* Any unit in bytes, sums in elements. */
+struct sol_kernel sol_pair_ragged_for(const struct sol_kernel_key *key, unsigned unit)
+{
+    struct sol_kernel k = {NULL, 512, 1};
+    if (!key->reduces)
+        k.function = key->spread ? (const void *)sol_pair_ragged_push_kernel<uint8_t, true>
+                                 : (const void *)sol_pair_ragged_push_kernel<uint8_t, false>;
+    else if (key->redop == SOL_SUM && unit >= 4)
+        k.function =
+            key->spread
+                ? (const void *)sol_pair_ragged_reduce_kernel<SOL_FEW_TYPE, SOL_SUM, uint32_t, true>
+                : (const void *)
+                      sol_pair_ragged_reduce_kernel<SOL_FEW_TYPE, SOL_SUM, uint32_t, false>;
     return k;
 }
 

@@ -11,3 +11,28 @@
 #define row_of row_in_two
 #define enqueue enqueue_in_two
 #include "device/kernels/norm_two.cu"
+
+/* Those of its halves have a file of their own (few_halves.cu); here a handle has no lanes. */
+#include "device/kernels/norm_halves_launch.h"
+uint64_t sol_gpu_norm_halves_bytes(const sol_norm_config_t *, int)
+{
+    return 0;
+}
+void sol_gpu_norm_halves_describe(struct sol_gpu_norm_halves *, const struct sol_gpu_comm *,
+                                  const sol_norm_config_t *, char *const *)
+{
+}
+cudaError_t sol_gpu_norm_halves_init(const struct sol_gpu_norm_halves *, uint64_t, cudaStream_t)
+{
+    return cudaErrorNotSupported;
+}
+cudaError_t sol_gpu_norm_start(const struct sol_gpu_norm_halves *, int, const sol_norm_args_t *,
+                               unsigned, uint64_t, cudaStream_t)
+{
+    return cudaErrorNotSupported;
+}
+cudaError_t sol_gpu_norm_wait(const struct sol_gpu_norm_halves *, int, const sol_norm_args_t *,
+                              const struct sol_gpu_norm_shape *, unsigned, uint64_t, cudaStream_t)
+{
+    return cudaErrorNotSupported;
+}

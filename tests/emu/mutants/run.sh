@@ -3,9 +3,10 @@
 #
 # run.sh BUILD [NAME...]: compile each mutant of mutants.txt and show that the emulator finds it.
 # BUILD is the build tree with the emulator. Two at a time. Mutants whose name begins with norm_ are
-# of the kernel of sol_all_reduce_norm, those with vocab_ of sol_vocab_topk's, with transfer_ of
-# solccl/transfer.h, moe_ of solccl/moe.h, quantized_ of solccl/quantized.h, multicast_ of those
-# through the switch, and are shown to their tests. Prints "ok NAME: what was said" or
+# of the kernel of sol_all_reduce_norm, those with halves_ of sol_norm_start's and sol_norm_wait's,
+# with vocab_ of sol_vocab_topk's, with transfer_ of solccl/transfer.h, moe_ of solccl/moe.h,
+# quantized_ of solccl/quantized.h, multicast_ of those through the switch, and are shown to their
+# tests. Prints "ok NAME: what was said" or
 # "FAILED NAME: survived"; the last line is the sum. First the kernels as they are must pass.
 set -u
 build=$(cd "$1" && pwd) || exit 2
@@ -24,6 +25,7 @@ mutant() {
     local dir=$work/$1 kernels=few_kernels.cu driver=$LIBRARIES ranks=2-4 op=
     case $1 in
     norm*) kernels=few_norm.cu driver=$NORM_LIBRARIES ranks=1-4 ;;
+    halves*) kernels=few_halves.cu driver=$NORM_LIBRARIES ranks=3-4 op=--halves ;;
     moe*) kernels=few_moe.cu driver=$MOE_LIBRARIES ;;
     linear*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op linear" ;;
     vocab*) kernels=few_fused.cu driver=$FUSED_LIBRARIES ranks=1-4 op="--op vocab" ;;
@@ -74,7 +76,7 @@ unchanged() {
         name=${name%% | *}
         wanted "$name" || continue
         kind=${name%%_*}
-        case $kind in norm | vocab | linear | transfer | moe | quantized | multicast) echo "${kind}_none" ;; *) echo none ;; esac
+        case $kind in norm | halves | vocab | linear | transfer | moe | quantized | multicast) echo "${kind}_none" ;; *) echo none ;; esac
     done <tests/emu/mutants/mutants.txt | sort -u
 }
 
