@@ -22,12 +22,11 @@ enum sol_norm_out { SOL_NORM_AS_IS, SOL_NORM_STATIC, SOL_NORM_TOKEN, SOL_NORM_GR
 struct sol_norm_pair_place {
     const char *from, *residual, *weight; /* residual: NULL for none */
     char *out, *in;                       /* slot at the peer and here, parity 0 */
-    char *residual_out, *to;              /* residual_out: NULL for none */
+    char *residual_out, *to; /* residual_out: NULL for none; to: of an output of the input's type */
     const void *epoch;
     uint32_t parity_step;
 };
 
-template <bool BYTES>
 SOL_GPU_FN struct sol_norm_pair_place sol_norm_pair_place(const struct sol_norm_kernel_args &args,
                                                           const struct sol_link &comm, uint32_t at,
                                                           uint32_t at_row)
@@ -39,7 +38,7 @@ SOL_GPU_FN struct sol_norm_pair_place sol_norm_pair_place(const struct sol_norm_
         sol_opaque(comm.out[0] + at),
         sol_opaque(comm.in + at),
         sol_opaque(args.residual_out ? args.residual_out + at : NULL),
-        sol_opaque(args.output + (BYTES ? at / 2 : at)),
+        sol_opaque(args.output + at),
         sol_opaque((const char *)&comm.state->epochs[blockIdx.x]),
         sol_opaque(comm.parity_step)};
     return p;
@@ -90,8 +89,7 @@ __global__ void __launch_bounds__(1024, 1)
     const uint32_t token = blockIdx.x / args.spread;
     const uint32_t at_row = (place.part * blockDim.x + threadIdx.x) * 16;
     const uint32_t at = token * args.row + at_row; /* in matrices and in the slot */
-    const struct sol_norm_pair_place p =
-        sol_norm_pair_place<Q != SOL_NORM_AS_IS>(args, comm, at, at_row);
+    const struct sol_norm_pair_place p = sol_norm_pair_place(args, comm, at, at_row);
     if (args.spread > 1)
         sol_cluster_arrive(); /* nobody stores to a CTA that has not started: waited for below */
     sol_await_predecessors();
@@ -138,8 +136,10 @@ __global__ void __launch_bounds__(1024, 1)
 #pragma unroll
         for (int i = 0; i < E; i++)
             y.x[i] = sol_mul_f32(y.x[i], inverse);
+        /* (its address kept from before would be a register more than there are) */
         if (good)
-            sol_store_unit((uint64_t *)p.to, sol_norm_pack_bytes(y.x, args.output_dtype));
+            sol_store_unit((uint64_t *)(args.output + at / 2),
+                           sol_norm_pack_bytes(y.x, args.output_dtype));
     }
 }
 
