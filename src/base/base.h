@@ -88,6 +88,20 @@ static inline void sol_prefetch_write(const void *line)
 #endif
 }
 
+/* Begin to send a line that was written here on to the cache that all cores share, where another
+ * core finds it sooner. A CPU that does not know the instruction skips it; sol_cpu_demotes. */
+static inline void sol_demote(const void *line)
+{
+#if defined(__x86_64__)
+    __asm__ __volatile__("cldemote %0" : : "m"(*(const char *)line) : "memory");
+#else
+    (void)line;
+#endif
+}
+
+/* Does this CPU know how to? */
+bool sol_cpu_demotes(void);
+
 /* One polite step of a spin loop. */
 static inline void sol_cpu_relax(void)
 {

@@ -19,8 +19,8 @@
  * Why beside the pipe: a pipe's lines come round after kilobytes. A few cells in
  * turn stay in the first-level caches of both sides, data lies behind its flag,
  * and no counter has to be fetched from the other side: the answer brings it.
- * Both sides may ask for lines ahead (sol_cell_own, sol_cell_fetch); that moves
- * copies between caches and nothing else.
+ * Both sides may ask for lines ahead or send them on (sol_cell_own, sol_cell_fetch,
+ * sol_cell_demote); that moves copies between caches and nothing else.
  *
  *     P: message, line, heard ... tag(release) --.
  *     C:           tag(acquire) <----------------'  message ...  its own message, heard = seq + 1
@@ -106,6 +106,15 @@ static inline unsigned char *sol_cell_payload(sol_cell_t *cell, size_t bytes)
 static inline sol_cell_t *sol_cell_open(const sol_cells_out_t *out)
 {
     return sol_cell_at(out->base, out->stride, out->next);
+}
+
+/* Begin to send the body of the message that was written on towards the consumer. */
+static inline void sol_cell_demote(const sol_cells_out_t *out, size_t bytes)
+{
+    const sol_cell_t *cell = sol_cell_open(out);
+    for (size_t at = 0; at < bytes && bytes > SOL_CELL_INLINE; at += SOL_CACHE_LINE) {
+        sol_demote(cell->body + at);
+    }
 }
 
 /* `line`: the pipe's next number; `heard`: the next number of the cells of the other direction. */

@@ -240,6 +240,7 @@ typedef struct sol_shm {
     int rank, nranks;
     uint32_t spin;        /* polls before the first look at the clock */
     uint32_t pause_ticks; /* of one pause between polls */
+    bool demotes;         /* a written line can be sent on to the cache that all cores share */
     bool oversubscribed;
     bool all_threads; /* all ranks are threads of one process */
     bool vm_readable; /* process_vm_readv works between all pairs, or they are one process */
@@ -400,9 +401,10 @@ static inline sol_shm_found sol_shm_find_message(const sol_shm_peer_t *peer, uin
     return line == SOL_LINE_VALID ? SOL_SHM_IN_PIPE : SOL_SHM_STRANGE;
 }
 
-#define SOL_SHM_SAMPLE 128u    /* one message in so many shows how far its sender is */
-#define SOL_SHM_OWN_MOST 4096u /* of the next cell, fetched for writing */
-#define SOL_SHM_SHORT 512u     /* fetched with its flag, and not looked for at once */
+#define SOL_SHM_SAMPLE 128u       /* one message in so many shows how far its sender is */
+#define SOL_SHM_OWN_MOST 4096u    /* of the next cell, fetched for writing */
+#define SOL_SHM_SHORT 512u        /* fetched with its flag, and not looked for at once */
+#define SOL_SHM_DEMOTE_MOST 1024u /* of a cell; more holds its writer up */
 
 /* Has each rank something to wait for and something to send? */
 static inline bool sol_shm_mutual(const sol_call_t *call)
@@ -428,7 +430,7 @@ static inline void sol_shm_prepare(const sol_shm_t *s, const sol_shm_peer_t *pee
         sol_cpu_relax();
     }
     sol_cell_own(&peer->cells_out, bytes <= SOL_SHM_OWN_MOST ? bytes : 0);
-    if (mutual && brief && peer->patience > 0) {
+    if (mutual && brief && peer->patience > 0 && !s->demotes) { /* (would be taken back first) */
         sol_cell_fetch(&peer->cells_in, bytes);
     }
 }
@@ -580,9 +582,12 @@ static inline unsigned char *sol_shm_cell_open(sol_shm_t *s, int rank, size_t by
     return sol_cell_payload(sol_cell_open(out), bytes);
 }
 
-static inline void sol_shm_cell_push(sol_shm_t *s, int rank)
+static inline void sol_shm_cell_push(sol_shm_t *s, int rank, size_t bytes)
 {
     sol_shm_peer_t *peer = &s->peers[rank];
+    if (s->demotes && peer->patience > 0 && bytes <= SOL_SHM_DEMOTE_MOST) {
+        sol_cell_demote(&peer->cells_out, bytes);
+    }
     sol_cell_push(&peer->cells_out, s->sig, peer->out.next, peer->cells_in.next);
     sol_shm_ring(s, peer);
 }

@@ -99,7 +99,7 @@ static bool show_in_cell(packed_t *p, const void *from)
     }
     put(p, to, sol_shm_at(from, p->stride ? p->bytes * (size_t)rank : 0));
     p->slot = to;
-    sol_shm_cell_push(s, rank);
+    sol_shm_cell_push(s, rank, p->bytes);
     return true;
 }
 

@@ -108,6 +108,7 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
     s->limits.cell = sol_round_up(s->limits.cell < most ? s->limits.cell : most, SOL_CACHE_LINE);
     s->spin = (uint32_t)spin;
     s->pause_ticks = sol_shm_pause_ticks();
+    s->demotes = sol_cpu_demotes();
     return status;
 }
 

@@ -121,7 +121,7 @@ static inline sol_status_t send_message(sol_shm_t *s, int rank, const void *src,
         return sol_shm_send_lines(s, rank, s->sig, src, bytes);
     }
     copy_small(to, src, bytes);
-    sol_shm_cell_push(s, rank);
+    sol_shm_cell_push(s, rank, bytes);
     return SOL_OK;
 }
 
