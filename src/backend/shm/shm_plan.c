@@ -15,13 +15,16 @@ enum { AUTO, LINE, PACKED, STAGED, DIRECT };
 static void default_limits(sol_shm_t *s)
 {
     size_t peers = (size_t)(s->nranks > 1 ? s->nranks - 1 : 1);
+    /* Where written lines stay in a large cache of their writer's own, a block that is written to a
+     * slot, too, is read from there at half the speed of what lies in the shared cache. */
+    size_t packed = s->nranks > 2 || s->demotes ? 8192 : 32768;
     s->limits = (sol_shm_limits_t){
         .line = 2048,
         .one_shot = s->nranks <= 2 ? 3072 : 8192 / peers,
         .two_shot = s->nranks <= 2 ? 0 : 8192,
         .cell = s->nranks <= 2 ? 16384 : 256,
         .unpacked = 256,
-        .packed = s->nranks <= 2 ? 32768 : 8192,
+        .packed = packed,
         .packed_rooted = 8192,
         .packed_reduce = s->nranks <= 2 ? 32768 : 8192 / peers,
         .chunk = 32768,
@@ -78,6 +81,7 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
     static const char *const nodes[] = {"off", "auto", "always", NULL};
     int protocol = AUTO, way = 0, huge = 1, by_node = 1;
     long spin = 2000;
+    s->demotes = sol_cpu_demotes();
     default_limits(s);
     s->isa = sol_isa_best();
     s->direct = true;
@@ -108,7 +112,6 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
     s->limits.cell = sol_round_up(s->limits.cell < most ? s->limits.cell : most, SOL_CACHE_LINE);
     s->spin = (uint32_t)spin;
     s->pause_ticks = sol_shm_pause_ticks();
-    s->demotes = sol_cpu_demotes();
     return status;
 }
 
