@@ -232,6 +232,30 @@ static void large_calls_inherit(void **state)
     assert_int_equal(tried, 1u << cheap);
 }
 
+/* What was best for calls half as large may not be possible for large ones: then it is nobody's
+ * winner, however cheap it was. */
+static void only_what_is_possible_is_inherited(void **state)
+{
+    (void)state;
+    const sol_call_t call = {.func = SOL_FUNC_ALL_REDUCE}; /* past the cache only, from 8 MB on */
+    const unsigned past = SOL_SHM_WAYS + SOL_SHM_WIDE;
+    unsigned tried, plan = 0;
+    make(true);
+    assert_int_equal(learn(&call, OWN_BYTES, SOL_SHM_TUNE_ALL, 1u << SOL_SHM_WIDE, &tried),
+                     SOL_SHM_WIDE);
+    for (int i = 0; i < 34; i++) { /* all of them dearer than that was, `past` the least */
+        plan = plan_of(sol_shm_tune_begin(&shm, &call, 2 * OWN_BYTES, SOL_SHM_TUNE_ALL));
+        if (shm.timing != NULL) {
+            spend();
+            if (plan != past)
+                spend();
+        }
+        sol_shm_tune_end(&shm);
+        assert_true(plan >= SOL_SHM_WAYS);
+    }
+    assert_int_equal(plan, past);
+}
+
 /* Calls without end, with a machine that changes under way. */
 static void it_learns_again(void **state)
 {
@@ -258,6 +282,7 @@ int main(void)
         cmocka_unit_test(lists_of_nodes_are_read),
         cmocka_unit_test(lessons_are_apart),
         cmocka_unit_test(large_calls_inherit),
+        cmocka_unit_test(only_what_is_possible_is_inherited),
         cmocka_unit_test(it_learns_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

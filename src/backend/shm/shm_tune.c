@@ -218,6 +218,14 @@ static void forget(sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
     }
 }
 
+/* What `plan` cost calls of half the size. Where they could not take it: what it cost them with
+ * results written the other way. 0: not known. */
+static uint32_t cost_of_half(const sol_shm_lesson_t *half, unsigned plan)
+{
+    unsigned other = plan < SOL_SHM_WAYS ? plan + SOL_SHM_WAYS : plan - SOL_SHM_WAYS;
+    return half->cost_ns[plan] != 0 ? half->cost_ns[plan] : half->cost_ns[other];
+}
+
 /* Calls of LARGE_BYTES are too few and too dear to find out by trying what calls of half the size
  * have shown. */
 static void inherit(const sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call_t *call,
@@ -226,16 +234,22 @@ static void inherit(const sol_shm_t *s, sol_shm_lesson_t *lesson, const sol_call
     const sol_shm_lesson_t *half = &s->lessons[call->func][size_class(bytes / 2)];
     /* where plans differ from those of half the size, there is nothing to be learned from them */
     size_t least = call->func == SOL_FUNC_ALL_REDUCE ? LARGE_BYTES / 2 : LARGE_BYTES;
+    uint32_t best = UINT32_MAX;
     lesson->winner = (uint8_t)__builtin_ctz(plans);
-    if (bytes / 2 < least || half == lesson || half->cost_ns[half->winner] == 0) {
+    if (bytes / 2 < least || half == lesson) {
         return;
     }
-    for (unsigned plan = 0; plan < SOL_SHM_PLANS; plan++) {
-        lesson->cost_ns[plan] = half->cost_ns[plan] < UINT32_MAX / 2 ? half->cost_ns[plan] * 2 : 0;
+    for (unsigned left = plans; left != 0; left &= left - 1) {
+        unsigned plan = (unsigned)__builtin_ctz(left);
+        uint32_t ns = cost_of_half(half, plan);
+        lesson->cost_ns[plan] = ns < UINT32_MAX / 2 ? ns * 2 : 0;
+        if (lesson->cost_ns[plan] != 0 && lesson->cost_ns[plan] < best) {
+            best = lesson->cost_ns[plan];
+            lesson->winner = (uint8_t)plan;
+        }
     }
-    lesson->winner = half->winner;
-    lesson->periods = 1;
-    lesson->inherited = true;
+    lesson->inherited = best != UINT32_MAX;
+    lesson->periods = lesson->inherited;
 }
 
 /* The place of the next call in its period; one of the warm-up's is at its end, beyond all tries.
