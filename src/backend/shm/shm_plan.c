@@ -16,8 +16,10 @@ static void default_limits(sol_shm_t *s)
 {
     size_t peers = (size_t)(s->nranks > 1 ? s->nranks - 1 : 1);
     /* Where written lines stay in a large cache of their writer's own, a block that is written to a
-     * slot, too, is read from there at half the speed of what lies in the shared cache. */
+     * slot, too, is read from there at half the speed of what lies in the shared cache; and each
+     * hand-over of a large all_reduce costs more. */
     size_t packed = s->nranks > 2 || s->demotes ? 8192 : 32768;
+    size_t packed_reduce = s->demotes ? 65536 : 32768;
     s->limits = (sol_shm_limits_t){
         .line = 2048,
         .one_shot = s->nranks <= 2 ? 3072 : 8192 / peers,
@@ -26,7 +28,7 @@ static void default_limits(sol_shm_t *s)
         .unpacked = 256,
         .packed = packed,
         .packed_rooted = 8192,
-        .packed_reduce = s->nranks <= 2 ? 32768 : 8192 / peers,
+        .packed_reduce = s->nranks <= 2 ? packed_reduce : 8192 / peers,
         .chunk = 32768,
         .round = 65536,
         .wide = s->nranks <= 2 ? 131072 : 65536,
