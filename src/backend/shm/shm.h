@@ -200,7 +200,8 @@ typedef struct sol_shm_limits {
     size_t unpacked;      /* collectives of up to this go by lines, larger ones packed, ... */
     size_t packed;        /* ... up to this block, where all ranks send, */
     size_t packed_rooted; /* this, where one sends or receives: larger ones are pipelined, */
-    size_t packed_reduce; /* and this all_reduce */
+    size_t packed_reduce; /* this all_reduce */
+    size_t packed_narrow; /* and this, of elements of 1 and 2 bytes, most of which are converted */
     size_t chunk;         /* staged at a time in a stream where all ranks send and receive */
     size_t way;           /* how large collectives move data: 0 learned, else 1 + sol_shm_way */
     size_t round;         /* bytes of a share in one round of a shared-out reduction, ... */

@@ -125,9 +125,10 @@ static void use_caps(sol_shm_t *s, caps_t *all)
         size_t round = *rounds[i] < sub ? *rounds[i] : sub;
         *rounds[i] = round / SOL_CACHE_LINE * SOL_CACHE_LINE;
     }
-    size_t *slotted[] = {&s->limits.packed, &s->limits.packed_rooted, &s->limits.packed_reduce};
-    for (int i = 0; i < 3; i++) { /* an all_reduce has a slot to itself */
-        size_t cap = i == 2 ? all[0].slot_bytes : sub;
+    size_t *slotted[] = {&s->limits.packed, &s->limits.packed_rooted, &s->limits.packed_reduce,
+                         &s->limits.packed_narrow};
+    for (int i = 0; i < 4; i++) { /* an all_reduce has a slot to itself */
+        size_t cap = i >= 2 ? all[0].slot_bytes : sub;
         *slotted[i] = *slotted[i] < cap ? *slotted[i] : cap;
     }
 }
@@ -296,6 +297,7 @@ static sol_status_t prepare(sol_shm_t *s, const caps_t *caps, const layout_t *la
     most = most > s->limits.line ? most : s->limits.line;
     most = most > s->limits.packed ? most : s->limits.packed;
     most = most > s->limits.packed_reduce ? most : s->limits.packed_reduce;
+    most = most > s->limits.packed_narrow ? most : s->limits.packed_narrow;
     size_t share = s->limits.two_shot / (size_t)s->nranks + SOL_CACHE_LINE;
     most = most > share ? most : share;
     s->scratch_bytes = sol_round_up(most + SOL_CACHE_LINE, SOL_CACHE_LINE);

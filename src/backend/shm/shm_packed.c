@@ -36,7 +36,8 @@
 #define WARM_MOST 8192u
 
 #define PIECE_BYTES 1024u /* reduced while as much is on its way ... */
-#define AHEAD_MOST 4096u  /* ... up to here: beyond, the hardware's prefetchers do better */
+#define AHEAD_MOST 4096u  /* ... up to here: beyond, the hardware's prefetchers do better; ... */
+#define AHEAD_FAR 32768u  /* ... or here, where they do not (CPUs that demote) */
 
 typedef struct packed {
     sol_shm_t *s;
@@ -222,7 +223,7 @@ static void reduce_ahead(const packed_t *p, const void *const *srcs, void *dst)
     const sol_shm_t *s = p->s;
     const void *at[SOL_MAX_RANKS];
     sol_reduce_fn reduce = s->reduce[p->call->dtype][p->call->reduction.op];
-    if (p->size > 2 || p->bytes > AHEAD_MOST) {
+    if (p->size > 2 || p->bytes > (s->demotes ? AHEAD_FAR : AHEAD_MOST)) {
         reduce(dst, srcs, s->nranks, p->call->count);
         return;
     }

@@ -19,7 +19,7 @@ static void default_limits(sol_shm_t *s)
      * slot, too, is read from there at half the speed of what lies in the shared cache; and each
      * hand-over of a large all_reduce costs more. */
     size_t packed = s->nranks > 2 || s->demotes ? 8192 : 32768;
-    size_t packed_reduce = s->demotes ? 65536 : 32768;
+    size_t packed_reduce = s->demotes ? 65536 : 32768, packed_narrow = s->demotes ? 16384 : 32768;
     s->limits = (sol_shm_limits_t){
         .line = 2048,
         .one_shot = s->nranks <= 2 ? 3072 : 8192 / peers,
@@ -29,6 +29,7 @@ static void default_limits(sol_shm_t *s)
         .packed = packed,
         .packed_rooted = 8192,
         .packed_reduce = s->nranks <= 2 ? packed_reduce : 8192 / peers,
+        .packed_narrow = s->nranks <= 2 ? packed_narrow : 8192 / peers,
         .chunk = 32768,
         .round = 65536,
         .wide = s->nranks <= 2 ? 131072 : 65536,
@@ -48,7 +49,8 @@ static void force_protocol(sol_shm_t *s, int protocol)
     }
     l->cell = 0;
     l->line = l->one_shot = l->two_shot = l->unpacked = protocol == LINE ? all : 0;
-    l->packed = l->packed_rooted = l->packed_reduce = protocol == PACKED ? all : 0;
+    l->packed = l->packed_rooted = protocol == PACKED ? all : 0;
+    l->packed_reduce = l->packed_narrow = l->packed;
     if (protocol == STAGED) {
         s->direct = false;
     } else if (protocol == DIRECT) {
@@ -71,6 +73,7 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
         {"SOLCCL_CPU_PACKED_BYTES", &s->limits.packed, 0},
         {"SOLCCL_CPU_PACKED_ROOTED_BYTES", &s->limits.packed_rooted, 0},
         {"SOLCCL_CPU_PACKED_REDUCE_BYTES", &s->limits.packed_reduce, 0},
+        {"SOLCCL_CPU_PACKED_NARROW_BYTES", &s->limits.packed_narrow, 0},
         {"SOLCCL_CPU_CHUNK_BYTES", &s->limits.chunk, SOL_CACHE_LINE},
         {"SOLCCL_CPU_ROUND_BYTES", &s->limits.round, SOL_CACHE_LINE},
         {"SOLCCL_CPU_WIDE_BYTES", &s->limits.wide, SOL_CACHE_LINE},
@@ -117,10 +120,12 @@ sol_status_t sol_shm_plan_init(sol_shm_t *s, char *why, size_t why_bytes)
     return status;
 }
 
-static sol_shm_protocol plan_all_reduce(const sol_shm_t *s, size_t bytes)
+/* In one step each rank adds up everything: it ends earlier for types whose sums are slow. */
+static sol_shm_protocol plan_all_reduce(const sol_shm_t *s, const sol_call_t *call, size_t bytes)
 {
     const sol_shm_limits_t *l = &s->limits;
-    if (bytes > l->unpacked && bytes <= l->packed_reduce) {
+    size_t packed = sol_dtype_size(call->dtype) <= 2 ? l->packed_narrow : l->packed_reduce;
+    if (bytes > l->unpacked && bytes <= packed) {
         return SOL_SHM_PACKED;
     }
     if (bytes <= l->one_shot) {
@@ -142,7 +147,7 @@ sol_shm_protocol sol_shm_plan(const sol_shm_t *s, const sol_call_t *call)
     }
     switch (call->func) {
     case SOL_FUNC_ALL_REDUCE:
-        return plan_all_reduce(s, bytes);
+        return plan_all_reduce(s, call, bytes);
     case SOL_FUNC_REDUCE:
     case SOL_FUNC_REDUCE_SCATTER:
         large = SOL_SHM_SHARED;
