@@ -417,6 +417,19 @@ template <int D> SOL_GPU_FN uint32_t sol_canonical_u32(uint32_t w)
     return marks >> 31 ? (w & 0xffffu) | nan << 16 : w;
 }
 
+/* The same sum with NaNs made the canonical one: rare, and so out of the way (watch.cuh). */
+template <int D>
+SOL_GPU_RARE struct sol_vector sol_canonical_sum(struct sol_vector x, struct sol_vector y)
+{
+    uint32_t r0 = sol_canonical_u32<D>(sol_sum_u32<D>((uint32_t)x.a, (uint32_t)y.a));
+    uint32_t r1 =
+        sol_canonical_u32<D>(sol_sum_u32<D>((uint32_t)(x.a >> 32), (uint32_t)(y.a >> 32)));
+    uint32_t r2 = sol_canonical_u32<D>(sol_sum_u32<D>((uint32_t)x.b, (uint32_t)y.b));
+    uint32_t r3 =
+        sol_canonical_u32<D>(sol_sum_u32<D>((uint32_t)(x.b >> 32), (uint32_t)(y.b >> 32)));
+    struct sol_vector sum = {r0 | (uint64_t)r1 << 32, r2 | (uint64_t)r3 << 32};
+    return sum;
+}
 template <int D>
 SOL_GPU_FN struct sol_vector sol_sum_of_two(struct sol_vector x, struct sol_vector y)
 {
@@ -426,13 +439,9 @@ SOL_GPU_FN struct sol_vector sol_sum_of_two(struct sol_vector x, struct sol_vect
     uint32_t r3 = sol_sum_u32<D>((uint32_t)(x.b >> 32), (uint32_t)(y.b >> 32));
     uint32_t marks =
         sol_nan_marks<D>(r0) | sol_nan_marks<D>(r1) | sol_nan_marks<D>(r2) | sol_nan_marks<D>(r3);
-    if (__builtin_expect((marks & (D == SOL_FLOAT32 ? 0x80000000u : 0x80008000u)) != 0, 0)) {
-        r0 = sol_canonical_u32<D>(r0);
-        r1 = sol_canonical_u32<D>(r1);
-        r2 = sol_canonical_u32<D>(r2);
-        r3 = sol_canonical_u32<D>(r3);
-    }
     struct sol_vector sum = {r0 | (uint64_t)r1 << 32, r2 | (uint64_t)r3 << 32};
+    if (__builtin_expect((marks & (D == SOL_FLOAT32 ? 0x80000000u : 0x80008000u)) != 0, 0))
+        sum = sol_canonical_sum<D>(x, y);
     return sum;
 }
 

@@ -72,12 +72,12 @@ SOL_GPU_FN char *sol_session_in(const struct sol_channel &ch, const struct sol_s
 }
 
 /* From byte 0 of a source's slot to the escapes of the vector at byte `at`: half as many bytes, in
- * the same order, behind all slots of the parity. */
-SOL_GPU_FN int64_t sol_session_escape(const struct sol_channel &ch, const struct sol_session &s,
-                                      int source, uint32_t at)
+ * the same order, behind all slots of the parity. `base`: the session's. */
+SOL_GPU_FN int64_t sol_session_escape(const struct sol_channel &ch, uint32_t base, int source,
+                                      uint32_t at)
 {
     return (int64_t)ch.nranks * ch.source_step - (int64_t)source * ch.source_step / 2 -
-           (int64_t)s.base / 2 + at / 2;
+           (int64_t)base / 2 + at / 2;
 }
 
 /* Tokens lie before the slots: of each session, one from every rank. `staging`: slot 0. */
@@ -199,13 +199,13 @@ SOL_GPU_FN struct sol_vector sol_tag_half(uint64_t data, uint64_t epoch)
 }
 
 /* A vector of WORD that may need an escape. */
-SOL_GPU_RARE void sol_session_send_escaped(char *slot, char *escape, uint64_t epoch,
-                                           struct sol_vector v)
+SOL_GPU_RARE void sol_session_send_escaped(const struct sol_channel &ch, char *out, uint64_t epoch,
+                                           uint32_t base, uint32_t at, struct sol_vector v)
 {
     struct sol_parcel parcel = sol_wrap_vector(v, epoch);
     if (parcel.escape != 0)
-        sol_push_word(escape, parcel.escape);
-    sol_push_vector(slot, parcel.v);
+        sol_push_word(out + sol_session_escape(ch, base, ch.rank, at), parcel.escape);
+    sol_push_vector(out + at, parcel.v);
 }
 
 SOL_GPU_FN void sol_session_check(const struct sol_channel &ch, const struct sol_session &s,
@@ -224,8 +224,7 @@ SOL_GPU_FN void sol_session_send_at(const struct sol_channel &ch, const struct s
 {
     if (s.kind == SOL_CHANNEL_WORD) {
         if (SOL_UNLIKELY(sol_vector_suspect(v)))
-            sol_session_send_escaped(out + at, out + sol_session_escape(ch, s, ch.rank, at),
-                                     s.epoch, v);
+            sol_session_send_escaped(ch, out, s.epoch, s.base, at, v);
         else
             sol_push_vector(out + at, v);
     } else if (s.kind == SOL_CHANNEL_TAG) {
@@ -310,21 +309,20 @@ SOL_GPU_FN bool sol_session_expired(const struct sol_channel &ch, const struct s
     return s.kind == SOL_CHANNEL_LINE ? sol_line_any(watch.deadline == 0) : watch.deadline == 0;
 }
 
-/* A vector of WORD that looked suspicious. `state`: 0 poll again, 1 it has come, 2 gave up. */
+/* A vector of WORD that has come and looks suspicious: as it was meant. `failed`: gave up waiting
+ * for its escape word. `in`: its source's slot. */
 struct sol_settled {
     struct sol_vector v;
-    uint32_t state;
+    uint32_t failed;
 };
-SOL_GPU_RARE struct sol_settled sol_session_settle(const struct sol_channel &ch, const char *escape,
+SOL_GPU_RARE struct sol_settled sol_session_settle(const struct sol_channel &ch, const char *in,
                                                    uint64_t epoch, uint32_t index, int source,
-                                                   struct sol_vector v)
+                                                   uint32_t at, struct sol_vector v)
 {
+    const char *escape = in + sol_session_escape(ch, index * ch.slot_bytes, source, at);
     struct sol_story story = {epoch, index, SOL_GPU_WHO_SESSION};
-    struct sol_settled r = {v, 1};
-    if (sol_vector_missing(v))
-        r.state = 0;
-    else if (!sol_unescape(ch.bound, story, r.v, escape, epoch, source))
-        r.state = 2;
+    struct sol_settled r = {v, 0};
+    r.failed = !sol_unescape(ch.bound, story, r.v, escape, epoch, source);
     return r;
 }
 
@@ -336,10 +334,11 @@ SOL_GPU_FN uint32_t sol_session_look(const struct sol_channel &ch, const struct 
         v = sol_poll_vector(in + at);
         if (!SOL_UNLIKELY(sol_vector_suspect(v)))
             return 1;
-        struct sol_settled r = sol_session_settle(ch, in + sol_session_escape(ch, s, source, at),
-                                                  s.epoch, s.index, source, v);
+        if (sol_vector_missing(v))
+            return 0;
+        struct sol_settled r = sol_session_settle(ch, in, s.epoch, s.index, source, at, v);
         v = r.v;
-        return r.state;
+        return r.failed ? 2 : 1;
     }
     if (s.kind == SOL_CHANNEL_TAG) {
         struct sol_vector x = sol_poll_vector(in + 2 * at), y = sol_poll_vector(in + 2 * at + 16);
@@ -361,6 +360,33 @@ SOL_GPU_FN void sol_session_emptied(const struct sol_session &s, char *in, uint3
         sol_reset_vector(in + at);
 }
 
+/* WORD: the loop that waits is short, and what follows it in the code is what is done when all has
+ * come and nothing is special. False: gave up. */
+SOL_GPU_FN bool sol_session_await_word(const struct sol_channel &ch, const struct sol_session &s,
+                                       const char *in, int source, uint32_t at,
+                                       struct sol_vector &v)
+{
+    uint64_t deadline = 0;
+    for (uint32_t look = 1;; look++) {
+        uint32_t polls = SOL_WATCH_POLLS;
+        bool missing;
+        do {
+            v = sol_poll_vector(in + at);
+            missing = sol_vector_missing(v);
+        } while (missing && --polls != 0);
+        if (!SOL_UNLIKELY(sol_vector_suspect(v)))
+            return true;
+        if (!missing)
+            break;
+        deadline = sol_session_late(ch, s.epoch, s.index, deadline, look, source);
+        if (deadline == 0)
+            return false;
+    }
+    struct sol_settled r = sol_session_settle(ch, in, s.epoch, s.index, source, at, v);
+    v = r.v;
+    return !r.failed;
+}
+
 /*
  * One thread (LINE: eight) receives 16 bytes that member `peer` sent at byte `at`. False: gave up.
  * Each vector is received once, by one thread. BULK: after sol_session_await.
@@ -371,13 +397,14 @@ SOL_GPU_FN bool sol_session_receive(const struct sol_channel &ch, const struct s
     const int source = sol_team_member(s.team, peer);
     /* (of two ranks, the other is always the 0-th source) */
     char *in = sol_session_pair(s) ? s.in + (s.shift - s.base) : sol_session_in(ch, s, peer);
-    struct sol_watch watch = {0, 0};
-    for (;;) {
-        uint32_t state = sol_session_look(ch, s, in, source, at, v);
-        if (state == 1)
-            break;
-        if (state == 2 || sol_session_expired(ch, s, watch, source))
+    if (s.kind == SOL_CHANNEL_WORD) {
+        if (!sol_session_await_word(ch, s, in, source, at, v))
             return false;
+    } else {
+        struct sol_watch watch = {0, 0};
+        while (sol_session_look(ch, s, in, source, at, v) == 0)
+            if (sol_session_expired(ch, s, watch, source))
+                return false;
     }
     sol_session_emptied(s, in, at);
     return true;

@@ -250,7 +250,7 @@ SOL_GPU_FN uint32_t sol_moe_look(const struct sol_channel &ch, const struct sol_
         return 1;
     if (!a && !b)
         return 0;
-    const uint64_t e = sol_poll_word(in - at + sol_session_escape(ch, s, source, at));
+    const uint64_t e = sol_poll_word(in - at + sol_session_escape(ch, s.base, source, at));
     v.a = a ? SOL_WORD_MARK | (e & 1) : v.a;
     v.b = b ? SOL_WORD_MARK | (e >> 1 & 1) : v.b;
     return e >> 2 != s.epoch;

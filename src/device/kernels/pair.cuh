@@ -149,26 +149,6 @@ SOL_GPU_FN bool sol_pair_receive(const struct sol_link &comm, const struct sol_s
     return true;
 }
 
-/* The sum, with the canonical NaN put in out of the way. */
-template <int D>
-SOL_GPU_RARE struct sol_vector sol_pair_canonical(struct sol_vector x, struct sol_vector y)
-{
-    return sol_sum_of_two<D>(x, y);
-}
-template <int D> SOL_GPU_FN struct sol_vector sol_pair_sum(struct sol_vector x, struct sol_vector y)
-{
-    uint32_t r0 = sol_sum_u32<D>((uint32_t)x.a, (uint32_t)y.a);
-    uint32_t r1 = sol_sum_u32<D>((uint32_t)(x.a >> 32), (uint32_t)(y.a >> 32));
-    uint32_t r2 = sol_sum_u32<D>((uint32_t)x.b, (uint32_t)y.b);
-    uint32_t r3 = sol_sum_u32<D>((uint32_t)(x.b >> 32), (uint32_t)(y.b >> 32));
-    uint32_t marks =
-        sol_nan_marks<D>(r0) | sol_nan_marks<D>(r1) | sol_nan_marks<D>(r2) | sol_nan_marks<D>(r3);
-    struct sol_vector sum = {r0 | (uint64_t)r1 << 32, r2 | (uint64_t)r3 << 32};
-    if (SOL_UNLIKELY(marks & (D == SOL_FLOAT32 ? 0x80000000u : 0x80008000u)))
-        sum = sol_pair_canonical<D>(x, y);
-    return sum;
-}
-
 template <int V>
 SOL_GPU_FN void sol_pair_load(const char *from, uint32_t step, struct sol_vector (&x)[V])
 {
@@ -227,7 +207,7 @@ __global__ void __launch_bounds__(512, 2)
         sol_pair_reset<V>(p.in + ticket.shift, step);
 #pragma unroll
         for (int v = 0; v < V; v++)
-            sol_store_16(p.to + v * step, sol_pair_sum<D>(own[v], in[v]));
+            sol_store_16(p.to + v * step, sol_sum_of_two<D>(own[v], in[v]));
         if (!more)
             return;
         at += turn;

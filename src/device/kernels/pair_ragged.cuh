@@ -23,15 +23,6 @@
 #include "device/kernels/pair.cuh"
 #include "solccl/device/units.cuh"
 
-template <int D, int OP>
-SOL_GPU_FN struct sol_vector sol_pair_reduce(struct sol_vector x, struct sol_vector y)
-{
-    if constexpr (OP == SOL_SUM && (D == SOL_BFLOAT16 || D == SOL_FLOAT16 || D == SOL_FLOAT32))
-        return sol_pair_sum<D>(x, y);
-    else
-        return sol_reduce_pair<D>(OP, x, y);
-}
-
 /* all_reduce (own == first) and reduce_scatter (SPREAD). */
 template <int D, int OP, class U, bool SPREAD>
 __global__ void __launch_bounds__(512, 2)
@@ -63,7 +54,7 @@ __global__ void __launch_bounds__(512, 2)
     if (!sol_pair_receive<1>(comm, tail.story, ticket, p.in + ticket.shift, at, 0, in))
         return;
     sol_pair_reset<1>(p.in + ticket.shift, 0);
-    sol_store_units<U>(p.to, left, sol_pair_reduce<D, OP>(SPREAD ? own[0] : out[0], in[0]));
+    sol_store_units<U>(p.to, left, sol_reduce_pair<D>(OP, SPREAD ? own[0] : out[0], in[0]));
 }
 
 /* all_gather, broadcast, gather (own == first) and all_to_all, scatter (SPREAD). */
