@@ -5,9 +5,10 @@
     python3 build_wheel.py BUILD FOLDER      what `make wheel` runs
     pip wheel python/                        the same, by PEP 517, of build/release
 
-The libraries need nothing but libc, so the wheel holds for every Python 3. Its
-platform is the machine's; the libc it needs is that of the build. The same
-input gives the same bytes.
+The libraries need nothing but libc, so the wheel holds for every Python 3. With
+the extension (fast.c; not packed by a Python that could not load it) it holds
+for 3.11, whose stable ABI that has, and later. Its platform is the machine's;
+the libc it needs is that of the build. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 LIBRARIES = ("libsolccl.so", "libsolccl-nccl.so")
+EXTENSION = "_fast.abi3.so"
 
 
 def version() -> str:
@@ -35,14 +37,19 @@ def version() -> str:
 
 def contents(build: Path) -> dict[str, bytes]:
     """Every file of the wheel but RECORD, by its name there."""
-    tag = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    # (Without the GIL a Python has no stable ABI.)
+    extension = (
+        (build / EXTENSION).exists() and sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    )
+    tag = "cp311-abi3-" if extension else "py3-none-"
+    tag += sysconfig.get_platform().replace("-", "_").replace(".", "_")
     info = f"solccl-{version()}.dist-info"
     files = {
         path.relative_to(HERE).as_posix(): path.read_bytes()
         for path in sorted((HERE / "solccl").rglob("*"))
         if path.suffix in (".py", ".typed")
     }
-    for name in LIBRARIES:
+    for name in (*LIBRARIES, *([EXTENSION] if extension else [])):
         if (build / name).exists():
             files[f"solccl/lib/{name}"] = (build / name).read_bytes()
     if "solccl/lib/libsolccl.so" not in files:

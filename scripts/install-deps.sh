@@ -58,6 +58,7 @@ test)
     need nm binutils
     need python3 python3-minimal
     need "/usr/lib/python3/dist-packages/numpy/__init__.py" python3-numpy
+    need "/usr/include/python3*/Python.h" python3-dev # the Python package's extension
     need "/usr/lib/python3*/ensurepip/__init__.py" python3-venv
     need "/usr/include/cmocka.h" libcmocka-dev
     need "/usr/lib/gcc/*/*/libtsan.so" libc6-dev # (comes with gcc; named for a clear message)

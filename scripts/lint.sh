@@ -45,7 +45,7 @@ cppcheck_all() {
     command -v cppcheck >/dev/null 2>&1 || { echo "cppcheck is not here"; return 77; }
     # Never one job: then it follows calls from file to file, and takes every NULL that a test passes
     # on purpose for an error.
-    files 'src/*.c' 'tools/*.c' 'tests/*.c' 'examples/*.c' |
+    files 'src/*.c' 'tools/*.c' 'tests/*.c' 'examples/*.c' 'python/*.c' |
         cppcheck --quiet --std=c11 --language=c --enable=warning,portability,performance \
             --inline-suppr --suppress=missingIncludeSystem --suppress=unusedStructMember \
             --error-exitcode=1 -j $(($(nproc) + 1)) -Iinclude -Isrc -Itests -D__x86_64__ -D__GNUC__=12 \

@@ -207,8 +207,8 @@ run abi 60 'tests/abi/exports.sh build/gcc build/clang'
 run dropin 200 'tests/dropin/run.sh build/gcc'
 run dropin-asan 300 'tests/dropin/run.sh build/asan --path-only'
 run dropin-exports 60 'tests/dropin/exports.sh build/gcc build/clang'
-run python 300 'tests/python/run.sh build/gcc numpy wheel'
-run python-torch 320 'tests/python/run.sh build/gcc torch'
+run python 300 'tests/python/run.sh build/gcc numpy fast wheel'
+run python-torch 620 'tests/python/run.sh build/gcc torch'
 run headers 60 'tests/lint/headers.sh'
 lanes kernels 1500 'tests/kernels/gate.py' \
     -- emulator 900 'emulator build/gcc' \

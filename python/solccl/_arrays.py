@@ -13,6 +13,8 @@ import ctypes
 import sys
 from typing import Any
 
+from ._library import fast
+
 # name: (code in the library, bytes of an element)
 DTYPES = {
     "int8": (0, 1),
@@ -207,10 +209,15 @@ def buffer_of(x: Any, write: bool = False) -> Buffer:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         _readers[type(x)] = _of_torch
+        table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+        if fast is not None and type(x) is torch.Tensor and table is not None:
+            fast.tensors(torch.Tensor, table)
         return _of_torch(x, write)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         _readers[type(x)] = _of_numpy
+        if fast is not None and type(x) is numpy.ndarray:
+            fast.arrays(numpy.ndarray)
         return _of_numpy(x, write)
     interface = getattr(x, "__cuda_array_interface__", None)
     if interface is not None:

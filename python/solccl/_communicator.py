@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _arrays
 from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, shape_of, stream_of
-from ._library import Config, Info, LinearArgs, NormArgs, UniqueId, VocabArgs, check, failure, lib, unique_id
+from ._library import Config, Info, LinearArgs, NormArgs, UniqueId, VocabArgs, check, failure, fast, lib, unique_id
 from ._transfer import Transfer
 
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}
@@ -42,6 +42,18 @@ _numbers = itertools.count()
 _numbered: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
 _all_reduce = lib.sol_all_reduce
+
+
+def _not_plain(*_: Any) -> None:
+    """In place of the extension's functions where there is none."""
+
+
+_FAST = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+if fast is not None:
+    fast.bind(OPS, *(ctypes.cast(getattr(lib, f"sol_{name}"), c_void_p).value for name in _FAST))
+_fast_all_reduce, _fast_all_gather, _fast_reduce_scatter, _fast_broadcast, _fast_all_to_all = (
+    getattr(fast, name, _not_plain) for name in _FAST
+)
 _open = threading.local()  # .keep: buffers of this thread's open group, used until its end
 
 
@@ -340,10 +352,17 @@ class Communicator:
         op: "sum", "prod", "min", "max", "avg", or of `premul_sum`. The bits of the
         result are equal on all ranks and depend on the contributions alone.
         """
+        if out is None:
+            out = like(x)
+        if stream is None and not _open.__dict__ and not self._closed:
+            status = _fast_all_reduce(self._handle, self.size, self._blocking, x, out, op)
+            if status == 0:
+                return out
+            if status is not None:
+                raise failure(status, self._handle)
         if out is x:
             send = recv = buffer_of(x, True)
         else:
-            out = like(x) if out is None else out
             send, recv = buffer_of(x), buffer_of(out, True)
             if send[1] != recv[1] or send[2] != recv[2]:
                 self._fits("out", recv, send[1], send[2])
@@ -553,6 +572,12 @@ class Communicator:
     def all_gather(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """Every rank's `x` [...], on every rank: out [size, ...]. In place: x is out[rank]."""
         out = like(x, (self.size, *shape_of(x))) if out is None else out
+        if stream is None and not _open.__dict__ and not self._closed:
+            status = _fast_all_gather(self._handle, self.size, self._blocking, x, out, 0)
+            if status == 0:
+                return out
+            if status is not None:
+                raise failure(status, self._handle)
         send, recv = buffer_of(x), buffer_of(out, True)
         self._fits("out", recv, send[1] * self.size, send[2])
         status = lib.sol_all_gather(
@@ -566,6 +591,12 @@ class Communicator:
     ) -> Any:
         """Block `rank` of the reduction of all ranks' `x` [size * n, ...]: out [n, ...]."""
         out = like(x, self._blocks(x, "x")) if out is None else out
+        if stream is None and not _open.__dict__ and not self._closed:
+            status = _fast_reduce_scatter(self._handle, self.size, self._blocking, x, out, op)
+            if status == 0:
+                return out
+            if status is not None:
+                raise failure(status, self._handle)
         send, recv = buffer_of(x), buffer_of(out, True)
         self._fits("x", send, recv[1] * self.size, recv[2])
         status = lib.sol_reduce_scatter(
@@ -576,6 +607,12 @@ class Communicator:
 
     def broadcast(self, x: Any, root: int = 0, stream: Any = None) -> Any:
         """Root's `x` [...] into `x` on every rank. Returns it."""
+        if stream is None and not _open.__dict__ and not self._closed:
+            status = _fast_broadcast(self._handle, self.size, self._blocking, x, x, root)
+            if status == 0:
+                return x
+            if status is not None:
+                raise failure(status, self._handle)
         both = buffer_of(x, self.rank != root)
         status = lib.sol_broadcast(
             both[0], both[0], both[1], both[2], _int(root, "root"), self._h(), self._stream(stream, x)
@@ -602,8 +639,16 @@ class Communicator:
 
     def all_to_all(self, x: Any, out: Any = None, stream: Any = None) -> Any:
         """Block p of rank r's `x` [size * n, ...] becomes block r of rank p's out, of equal shape."""
+        if out is None:
+            self._blocks(x, "x")
+            out = like(x)
+        if stream is None and not _open.__dict__ and not self._closed:
+            status = _fast_all_to_all(self._handle, self.size, self._blocking, x, out, 0)
+            if status == 0:
+                return out
+            if status is not None:
+                raise failure(status, self._handle)
         self._blocks(x, "x")
-        out = like(x) if out is None else out
         send, recv = buffer_of(x), buffer_of(out, True)
         self._fits("out", recv, send[1], send[2])
         status = lib.sol_all_to_all(

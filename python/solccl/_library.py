@@ -8,9 +8,13 @@ fail is wrapped so that a failure becomes an exception with the library's text.
 from __future__ import annotations
 
 import ctypes
+import importlib.machinery
+import importlib.util
 import os
+import sys
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
+from typing import Any
 
 MAX_RANKS = 64
 
@@ -328,18 +332,43 @@ class MoeCombineArgs(Structure):
     ]
 
 
-def _find() -> ctypes.CDLL:
+def _path() -> str:
     """SOLCCL_LIBRARY, else the one in this package, else the one of the system."""
     named = os.environ.get("SOLCCL_LIBRARY")
     inside = Path(__file__).with_name("lib") / "libsolccl.so"
-    path = named or (str(inside) if inside.exists() else "libsolccl.so.0")
+    return named or (str(inside) if inside.exists() else "libsolccl.so.0")
+
+
+def _find() -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(path)
+        return ctypes.CDLL(_path())
     except OSError as error:
         raise ImportError(f"solccl: its shared library could not be loaded: {error}") from error
 
 
 lib = _find()
+
+
+def _find_fast() -> Any:
+    """The extension of python/fast.c, which lies beside the library, or None: everything works without."""
+    wanted = os.environ.get("SOLCCL_PYTHON_FAST", "1")
+    if wanted not in ("0", "1"):
+        raise ImportError(f"solccl: SOLCCL_PYTHON_FAST is {wanted!r}: expected 0 or 1")
+    path = Path(_path()).with_name("_fast.abi3.so")
+    stable_abi = sys.version_info >= (3, 11) and ".abi3.so" in importlib.machinery.EXTENSION_SUFFIXES
+    if wanted == "0" or not stable_abi or not path.exists():
+        return None
+    loader = importlib.machinery.ExtensionFileLoader("solccl._fast", str(path.resolve()))
+    spec = importlib.util.spec_from_file_location("solccl._fast", loader=loader)
+    try:
+        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+        loader.exec_module(module)
+    except ImportError:  # (of another machine or libc)
+        return None
+    return module
+
+
+fast = _find_fast()
 
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "sol_version": (c_int, []),

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh BUILD [numpy|torch|wheel]...: the Python package over the libraries of BUILD: with NumPy on CPU
-# ranks, the backend of torch.distributed against Gloo, and the wheel in an environment that is empty
+# run.sh BUILD [numpy|fast|torch|wheel]...: the Python package over the libraries of BUILD: with NumPy on CPU
+# ranks, with and without the extension, the backend of torch.distributed against Gloo, and the wheel in an environment that is empty
 # but for NumPy. A part whose packages are not there is skipped; TORCH_PYTHON names a Python that has
 # PyTorch. Prints the sum of cases.
 set -u
 cd "$(dirname "$0")/../.."
 build=$(cd "$1" && pwd)
 shift
-parts=${*:-numpy torch wheel}
+parts=${*:-numpy fast torch wheel}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 skipped=0
@@ -43,8 +43,8 @@ part() { case " $parts " in *" $1 "*) return 0 ;; esac; return 1; }
 if part numpy; then
     if python=$(python_with numpy); then
         for n in 2 3; do
-            echo "== numpy, $n ranks"
-            SOLCCL_LIBRARY=$build/libsolccl.so timeout 120 "$build/bin/solccl" run -n $n \
+            echo "== numpy, $n ranks, extension: $((3 - n))"
+            SOLCCL_PYTHON_FAST=$((3 - n)) SOLCCL_LIBRARY=$build/libsolccl.so timeout 120 "$build/bin/solccl" run -n $n \
                 "$python" tests/python/numpy_ranks.py >"$work/out" 2>&1
             code=$?
             grep -v ' warn: ' "$work/out" >"$work/shown"
@@ -57,12 +57,35 @@ if part numpy; then
         skipped=$((skipped + 1))
     fi
 fi
+if part fast; then
+    # One with PyTorch, if there is one: both kinds of arrays are asked about.
+    if [ -e "$build/_fast.abi3.so" ] && python=$(python_with numpy,torch 2>/dev/null || python_with numpy) &&
+        "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+        for on in 1 0; do
+            echo "== extension: $on"
+            SOLCCL_PYTHON_FAST=$on SOLCCL_LIBRARY=$build/libsolccl.so timeout 120 "$build/bin/solccl" run -n 2 \
+                "$python" -W ignore tests/python/fast_ranks.py "$work/said.$on" >"$work/out" 2>&1
+            code=$?
+            grep -v ' warn: ' "$work/out" >"$work/shown"
+            add "$work/shown" $code
+        done
+        check "errors are the same in both ways" diff "$work/said.0" "$work/said.1"
+        SOLCCL_PYTHON_FAST=yes SOLCCL_LIBRARY=$build/libsolccl.so "$python" -c 'import solccl' 2>"$work/out"
+        check "another value is refused" grep -q "SOLCCL_PYTHON_FAST is 'yes': expected 0 or 1" "$work/out"
+    else
+        echo "   (the extension was not built: skipped)" >&2
+        skipped=$((skipped + 1))
+    fi
+fi
 if part torch; then
     if python=$(python_with torch,numpy); then
-        echo "== torch, 3 ranks"
-        SOLCCL_LIBRARY=$build/libsolccl.so timeout 300 "$build/bin/solccl" run -n 3 \
-            "$python" -W ignore tests/python/torch_ranks.py "$work" >"$work/out" 2>&1
-        add "$work/out" $?
+        for on in 1 0; do
+            echo "== torch, 3 ranks, extension: $on"
+            mkdir "$work/torch.$on"
+            SOLCCL_PYTHON_FAST=$on SOLCCL_LIBRARY=$build/libsolccl.so timeout 300 "$build/bin/solccl" run -n 3 \
+                "$python" -W ignore tests/python/torch_ranks.py "$work/torch.$on" >"$work/out" 2>&1
+            add "$work/out" $?
+        done
         echo "== a rank that raises"
         SOLCCL_LIBRARY=$build/libsolccl.so timeout 90 "$python" -W ignore tests/python/raising_rank.py torch \
             >"$work/out" 2>&1
@@ -83,6 +106,12 @@ if part wheel; then
         numpy=$("$python" -c 'import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))')
         check "the example" env PYTHONPATH="$numpy" "$build/bin/solccl" run -n 2 "$work/env/bin/python" examples/python/all_reduce.py
         check "what it is" "$work/env/bin/python" -m solccl
+        if compgen -G "$work/wheel/*-abi3-*" >/dev/null; then
+            check "the extension is in it" "$work/env/bin/python" -c 'from solccl._library import fast; assert fast'
+        fi
+        mkdir "$work/bare" && cp -L "$build/libsolccl.so" "$work/bare"
+        check "a wheel without it" "$python" python/build_wheel.py "$work/bare" "$work/bare/wheel"
+        check "is for every Python 3" compgen -G "$work/bare/wheel/solccl-*-py3-none-*.whl"
         if [ -e "$build/libsolccl-nccl.so" ]; then
             check "where the drop-in is" test -f "$("$work/env/bin/python" -m solccl nccl)"
         fi
