@@ -9,6 +9,7 @@ which run.sh compares with that of a run with SOLCCL_PYTHON_FAST=0: then only th
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import re
@@ -41,7 +42,9 @@ PLAIN = [np] + ([torch] if TABLE else [])
 
 def direct(name, x, out, last=0, comm=COMM):
     """The extension's own answer: a status, or None."""
-    return getattr(fast, name)(comm._handle, comm.size, comm._blocking, x, out, last)
+    answer = getattr(fast, name)(comm._handle, comm.size, comm._blocking, x, out, last)
+    ctypes.pythonapi.Py_IsInitialized()  # raises what the extension may have left: a call of it alone need not
+    return answer
 
 
 def values(module, *shape, rank=RANK, dtype="float32"):
