@@ -124,6 +124,11 @@ def test_copies():
         if RANK == 1:
             for a, b in zip(outs, gathered):
                 same(a, b)
+        if hasattr(dist, "gather_single"):  # PyTorch 2.15
+            whole = torch.empty((SIZE * x.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device) if RANK == 1 else None
+            dist.gather_single(x, whole, dst=1)
+            if RANK == 1:
+                same(whole, torch.cat(list(gathered)))
         z = torch.empty_like(x)
         dist.scatter(z, [g.clone() for g in gathered] if RANK == 0 else None, src=0)
         same(z, gathered[RANK])

@@ -355,6 +355,17 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._run([x, *outs], self._async(opts), call, outs)
 
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
+        here = self.rank() == opts.rootRank
+
+        def call(comm: Communicator, stream: Any) -> None:
+            staged = _Staged()
+            comm.gather(_raw(input.contiguous()), opts.rootRank, _raw(staged.out(output)) if here else None, stream)
+            if here:
+                staged.finish()
+
+        return self._run([input, output] if here else [input], self._async(opts), call, [output] if here else [])
+
     def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Work:
         out = outputs[0]
         blocks = inputs[0] if self.rank() == opts.rootRank and inputs else []
@@ -440,6 +451,14 @@ class ProcessGroup(dist.ProcessGroup):
                 out.copy_(part.view(out.dtype).view_as(out))
 
         return self._run([*outputs, *inputs], self._async(opts), call, outputs)
+
+    # The same by the names that torch.distributed calls from PyTorch 2.15 on.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+    gather_into_tensor = gather_single
 
     def barrier(self, opts: Any = None) -> Work:
         """All ranks' hosts have come, and the work that was on their current streams is done."""
