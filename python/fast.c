@@ -21,7 +21,7 @@
 /*
  * PyTorch's tensors are read by DLPack's C exchange table, the capsule `__dlpack_c_exchange_api__`
  * of their type. The structures are those of the specification of DLPack 1.3
- * (https://dmlc.github.io/dlpack/latest/ c_api.html), as far as they are used; their layout holds
+ * (https://dmlc.github.io/dlpack/latest/c_api.html), as far as they are used; their layout holds
  * for all of major version 1.
  */
 typedef struct {
