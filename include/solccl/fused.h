@@ -169,10 +169,10 @@ SOL_API sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_c
                                      sol_comm_t comm);
 
 /**
- * Free it. Local: waits for no other rank. This rank's calls on it must have completed; before its
- * communicator is destroyed. A start that was not waited for is dropped: what has reached the
- * others is theirs, and their later starts fail (STATE; on GPU ranks nobody may start after a peer
- * has destroyed its handle). NULL is SOL_OK.
+ * Free it. Local: waits for no other rank. This rank's calls on it must have completed.
+ * sol_comm_destroy does it for all that are left. A start that was not waited for is dropped: what
+ * has reached the others is theirs, and their later starts fail (STATE; on GPU ranks nobody may
+ * start after a peer has destroyed its handle). NULL is SOL_OK.
  */
 SOL_API sol_status_t sol_norm_destroy(sol_norm_halves_t halves);
 

@@ -91,8 +91,8 @@ typedef struct sol_moe_info {
 SOL_API sol_status_t sol_moe_create(sol_moe_t *moe, const sol_moe_config_t *config,
                                     sol_comm_t comm);
 
-/** Free it. Local: waits for no other rank. This rank's calls on it must have completed; before its
- * communicator is destroyed. NULL is SOL_OK. */
+/** Free it. Local: waits for no other rank. This rank's calls on it must have completed.
+ * sol_comm_destroy does it for all that are left. NULL is SOL_OK. */
 SOL_API sol_status_t sol_moe_destroy(sol_moe_t moe);
 
 /** Fill `info`. Local. Errors: ARGUMENT. */

@@ -135,6 +135,10 @@ void *sol_calloc(size_t count, size_t bytes);
 void *sol_aligned_calloc(size_t alignment, size_t bytes); /* freed with sol_free too */
 char *sol_strdup(const char *text);
 void sol_free(void *memory);
+/* Of a handle whose magic is gone: freed when as many others as that have come here, so that who
+ * uses it once more finds it gone, and not another's memory. Any thread. */
+#define SOL_FREE_LATE 64u
+void sol_free_late(void *memory);
 uint64_t sol_alloc_count(void);
 /* For tests in one process: from now on fail the k-th and all later allocations; 0: none. */
 void sol_alloc_fail_from(uint64_t k);

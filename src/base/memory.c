@@ -87,3 +87,11 @@ void sol_free(void *memory)
 {
     free(memory);
 }
+
+void sol_free_late(void *memory)
+{
+    static _Atomic(void *) waiting[SOL_FREE_LATE];
+    static _Atomic unsigned next;
+    unsigned at = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % SOL_FREE_LATE;
+    sol_free(atomic_exchange_explicit(&waiting[at], memory, memory_order_acq_rel));
+}

@@ -9,6 +9,8 @@
  * instead of being read from freed memory or taken for a newer one. It costs
  * some KiB for the most communicators a process ever had at once.
  */
+#include "core/experts.h"
+#include "core/norm_halves.h"
 #include "core/transfer.h"
 #include "core/unique_id.h"
 #include "core/use.h"
@@ -601,6 +603,8 @@ void sol_comm_free(sol_comm_t comm)
     atomic_store(&comm->magic, 0); /* first: who looks afterwards finds no communicator */
     let_readers_finish(comm);
     comm->backend->close(comm);
+    sol_norms_free(comm);
+    sol_moes_free(comm);
     sol_boot_close(comm->boot);
     comm->boot = NULL;
     put_handle(comm);

@@ -71,8 +71,8 @@ struct sol_comm {
     struct sol_premul premul[SOL_MAX_PREMUL];
     struct sol_registration *registrations; /* of the one thread that uses the communicator */
     struct sol_dev_record *dev_records;     /* its device communicators; of that thread too */
-    int moes,
-        norms; /* handles of solccl/moe.h, sol_norm_create: they cannot come back from sleep */
+    struct sol_moe *moes;           /* of that thread too; they cannot come back from sleep */
+    struct sol_norm_halves *norms;  /* the same */
     struct sol_transfer *transfers; /* also those that were destroyed */
     /* use.h: the seat of a thread that is refused memory for one of its own, and destroys it */
     alignas(SOL_CACHE_LINE) unsigned char last_seat[SOL_CACHE_LINE];

@@ -129,8 +129,9 @@ static void drop(struct sol_moe *moe)
 {
     if (moe != NULL) {
         moe->magic = 0;
+        sol_free(moe->device);
         sol_free(moe->sent);
-        sol_free(moe);
+        sol_free_late(moe);
     }
 }
 
@@ -154,7 +155,8 @@ static sol_status_t make(sol_comm_t comm, const sol_moe_config_t *config, struct
         return status;
     }
     moe->magic = SOL_MOE_MAGIC;
-    comm->moes++;
+    moe->next_moe = comm->moes;
+    comm->moes = moe;
     *result = moe;
     return SOL_OK;
 }
@@ -205,6 +207,20 @@ static sol_status_t refuse_handle(const char *who, const struct sol_moe *moe)
                             moe == NULL ? "NULL" : "no handle, or was destroyed");
 }
 
+static sol_status_t let_go(struct sol_moe *moe)
+{
+    sol_comm_t comm = moe->comm;
+    struct sol_moe **link = &comm->moes;
+    while (*link != moe) {
+        link = &(*link)->next_moe;
+    }
+    *link = moe->next_moe;
+    sol_status_t status = comm->backend->moe_close != NULL ? comm->backend->moe_close(comm, moe)
+                                                           : sol_mem_free(comm, moe->out);
+    drop(moe);
+    return status;
+}
+
 sol_status_t sol_moe_destroy(sol_moe_t moe)
 {
     if (moe == NULL) {
@@ -213,16 +229,17 @@ sol_status_t sol_moe_destroy(sol_moe_t moe)
     if (!valid(moe)) {
         return refuse_handle("sol_moe_destroy", moe);
     }
-    sol_comm_t comm = moe->comm;
-    sol_status_t status = sol_comm_valid(comm, "sol_moe_destroy");
-    if (status != SOL_OK) {
-        return status;
+    sol_status_t status = sol_comm_valid(moe->comm, "sol_moe_destroy");
+    return status == SOL_OK ? let_go(moe) : status;
+}
+
+void sol_moes_free(sol_comm_t comm)
+{
+    while (comm->moes != NULL) {
+        struct sol_moe *moe = comm->moes;
+        comm->moes = moe->next_moe;
+        drop(moe);
     }
-    status = comm->backend->moe_close != NULL ? comm->backend->moe_close(comm, moe)
-                                              : sol_mem_free(comm, moe->out);
-    comm->moes--;
-    drop(moe);
-    return status;
 }
 
 sol_status_t sol_moe_query(sol_moe_t moe, sol_moe_info_t *info)

@@ -24,12 +24,13 @@ typedef enum {
 struct sol_moe {
     uint64_t magic;
     sol_comm_t comm;
+    struct sol_moe *next_moe; /* of its communicator's */
     sol_moe_shape_t shape;
     sol_moe_phase_t phase;
     size_t tokens; /* of the last dispatch */
     size_t memory_bytes;
-    void *
-        device; /* the backend's, where it has kernels for this; then nothing of the rest is used */
+    void *device; /* the backend's, of sol_calloc, where it has kernels for this; then nothing of
+                     the rest is used */
 
     /* symmetric memory: what goes to experts, and comes back from them; what came, and goes back */
     char *out, *in;
@@ -41,5 +42,8 @@ struct sol_moe {
     uint32_t *next;
     float *sums;
 };
+
+/* Those that are left of a communicator that goes: their host memory; the rest went with it. */
+void sol_moes_free(sol_comm_t comm);
 
 #endif

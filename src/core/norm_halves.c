@@ -134,8 +134,9 @@ static void drop(struct sol_norm_halves *h)
 {
     if (h != NULL) {
         h->magic = 0;
+        sol_free(h->device);
         sol_free(h->sums);
-        sol_free(h);
+        sol_free_late(h);
     }
 }
 
@@ -161,7 +162,8 @@ static sol_status_t make(sol_comm_t comm, const sol_norm_config_t *config,
         return status;
     }
     h->magic = SOL_NORM_MAGIC;
-    comm->norms++;
+    h->next = comm->norms;
+    comm->norms = h;
     *result = h;
     return SOL_OK;
 }
@@ -218,6 +220,20 @@ static sol_status_t refuse_handle(const char *who, const struct sol_norm_halves 
                                   h == NULL ? "NULL" : "no handle, or was destroyed");
 }
 
+static sol_status_t let_go(struct sol_norm_halves *h)
+{
+    sol_comm_t comm = h->comm;
+    struct sol_norm_halves **link = &comm->norms;
+    while (*link != h) {
+        link = &(*link)->next;
+    }
+    *link = h->next;
+    sol_status_t status =
+        comm->backend->norm_close != NULL ? comm->backend->norm_close(comm, h) : close_plain(h);
+    drop(h);
+    return status;
+}
+
 sol_status_t sol_norm_destroy(sol_norm_halves_t halves)
 {
     if (halves == NULL) {
@@ -225,15 +241,16 @@ sol_status_t sol_norm_destroy(sol_norm_halves_t halves)
     }
     sol_status_t status = refuse_handle("sol_norm_destroy", halves);
     status = status == SOL_OK ? sol_comm_valid(halves->comm, "sol_norm_destroy") : status;
-    if (status != SOL_OK) {
-        return status;
+    return status == SOL_OK ? let_go(halves) : status;
+}
+
+void sol_norms_free(sol_comm_t comm)
+{
+    while (comm->norms != NULL) {
+        struct sol_norm_halves *h = comm->norms;
+        comm->norms = h->next;
+        drop(h);
     }
-    sol_comm_t comm = halves->comm;
-    status = comm->backend->norm_close != NULL ? comm->backend->norm_close(comm, halves)
-                                               : close_plain(halves);
-    comm->norms--;
-    drop(halves);
-    return status;
 }
 
 /* ------------------------------------------------------------------ put together: where */

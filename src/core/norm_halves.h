@@ -28,17 +28,22 @@ typedef struct sol_norm_room {
 struct sol_norm_halves {
     uint64_t magic;
     sol_comm_t comm;
+    struct sol_norm_halves *next; /* of its communicator's */
     sol_norm_config_t config; /* form: ONE_SHOT or TWO_SHOT; no other field is 0 for a default */
     unsigned started, waited; /* calls; the i-th start's lane is i % depth */
     sol_norm_started_t under_way[SOL_NORM_MAX_DEPTH]; /* by lane */
     char *memory;                                     /* of sol_mem_alloc: slots */
-    void *device; /* the backend's, where it has kernels for this; then the rest is not used */
+    void *device; /* the backend's, of sol_calloc, where it has kernels for this; then the rest is
+                     not used */
 
     sol_norm_room_t room;
     sol_transfer_t transfer; /* counters 2 lane: contributions; 2 lane + 1: finished rows */
     uint64_t uses[SOL_NORM_MAX_DEPTH]; /* of a lane, the one under way included */
     float *sums;                       /* two rows */
 };
+
+/* Those that are left of a communicator that goes: their host memory; the rest went with it. */
+void sol_norms_free(sol_comm_t comm);
 
 /* May the call be made, and are there arguments? */
 sol_status_t sol_norm_refuse(sol_comm_t comm, const sol_norm_args_t *args, const char *who,

@@ -53,7 +53,7 @@ static sol_status_t refuse_open_handles(sol_comm_t comm)
         open = atomic_load(&t->magic) == SOL_TRANSFER_MAGIC ? "sol_transfer_t" : open;
     }
     /* (on CPU ranks the latter has a transfer) */
-    open = comm->moes > 0 ? "sol_moe_t" : comm->norms > 0 ? "sol_norm_halves_t" : open;
+    open = comm->moes != NULL ? "sol_moe_t" : comm->norms != NULL ? "sol_norm_halves_t" : open;
     return open == NULL ? SOL_OK
                         : sol_comm_error(comm, SOL_ERR_STATE,
                                          "sol_comm_sleep: a %s is open on this communicator: "

@@ -269,7 +269,7 @@ void sol_transfers_free(sol_comm_t comm)
             atomic_store(&t->magic, 0);
             release(t);
         }
-        sol_free(t);
+        sol_free_late(t);
     }
 }
 

@@ -6,6 +6,10 @@
  */
 #include "faults/faults.h"
 
+#include "solccl/fused.h"
+#include "solccl/moe.h"
+#include "solccl/transfer.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,6 +258,78 @@ static void forked(team_t *team, int rank, void *arg)
     TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
 }
 
+/* --------------------------------------------- handles whose communicator goes first */
+
+struct handles {
+    sol_norm_halves_t halves;
+    sol_moe_t moe;
+    sol_transfer_t transfer;
+};
+
+static bool make_handles(team_t *team, int rank, sol_comm_t comm, struct handles *h)
+{
+    static char memory[4096];
+    const sol_region_t region = {memory, sizeof(memory)};
+    sol_norm_config_t norm = SOL_NORM_CONFIG_INIT;
+    sol_moe_config_t moe = SOL_MOE_CONFIG_INIT;
+    sol_transfer_config_t transfer = SOL_TRANSFER_CONFIG_INIT;
+    norm.max_tokens = 4, norm.hidden = 64;
+    moe.max_tokens = 4, moe.hidden = 64, moe.top_k = 2, moe.experts = 4;
+    transfer.regions = &region, transfer.nregions = 1, transfer.counters = 1;
+    return TEAM_OK(team, rank, sol_norm_create(&h->halves, &norm, comm), comm) &&
+           TEAM_OK(team, rank, sol_moe_create(&h->moe, &moe, comm), comm) &&
+           TEAM_OK(team, rank, sol_transfer_create(comm, &transfer, &h->transfer), comm);
+}
+
+/* All that is called on them is refused, as often as it is. */
+static void refused_handles(team_t *team, int rank, const struct handles *h)
+{
+    sol_norm_args_t norm = SOL_NORM_ARGS_INIT;
+    sol_moe_dispatch_args_t dispatch = SOL_MOE_DISPATCH_ARGS_INIT;
+    for (int again = 0; again < 2; again++) {
+        TEAM_CHECK(team, rank, sol_norm_start(h->halves, &norm, NULL) == SOL_ERR_ARGUMENT);
+        TEAM_CHECK(team, rank, sol_norm_wait(h->halves, &norm, NULL) == SOL_ERR_ARGUMENT);
+        TEAM_CHECK(team, rank, sol_norm_destroy(h->halves) == SOL_ERR_ARGUMENT);
+        TEAM_CHECK(team, rank, sol_moe_dispatch(h->moe, &dispatch, NULL) == SOL_ERR_ARGUMENT);
+        TEAM_CHECK(team, rank, sol_moe_destroy(h->moe) == SOL_ERR_ARGUMENT);
+        TEAM_CHECK(team, rank, sol_transfer_wait(h->transfer, 0, 0, 0, 0) == SOL_ERR_ARGUMENT);
+        TEAM_CHECK(team, rank, sol_transfer_destroy(h->transfer) == SOL_ERR_ARGUMENT);
+    }
+}
+
+/* A communicator takes its handles along (the leak check sees what it leaves); handles that have
+ * gone, with it or before it, are found, and not taken for those of a later one. */
+static void orphans(team_t *team, int rank, void *arg)
+{
+    struct handles gone[2], h;
+    sol_comm_t comm;
+    (void)arg;
+    for (int first = 0; first < 2; first++) {
+        if (!fault_comm(team, rank, FAULT_LONG_MS, &comm) ||
+            !make_handles(team, rank, comm, &gone[first]))
+            return;
+        if (first == 0) {
+            TEAM_OK(team, rank, sol_norm_destroy(gone[0].halves), comm);
+            TEAM_OK(team, rank, sol_moe_destroy(gone[0].moe), comm);
+            TEAM_OK(team, rank, sol_transfer_destroy(gone[0].transfer), comm);
+        }
+        TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
+        team_barrier(team);
+        if (rank == 0) /* the next one's */
+            TEAM_OK(team, rank, sol_get_unique_id(&team->ids[0]), NULL);
+        team_barrier(team);
+    }
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm) || !make_handles(team, rank, comm, &h))
+        return;
+    refused_handles(team, rank, &gone[0]);
+    refused_handles(team, rank, &gone[1]);
+    fault_still_works(team, rank, comm);
+    TEAM_OK(team, rank, sol_norm_destroy(h.halves), comm);
+    TEAM_OK(team, rank, sol_moe_destroy(h.moe), comm);
+    TEAM_OK(team, rank, sol_transfer_destroy(h.transfer), comm);
+    TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
+}
+
 const fault_case_t fault_misuse[] = {
     {.name = "misuse: two threads, small", .run = two_threads, .nranks = 2, .argument = 1},
     {.name = "misuse: two threads, large", .run = two_threads, .nranks = 3, .argument = 20000},
@@ -264,6 +340,7 @@ const fault_case_t fault_misuse[] = {
      .argument = 10},
     {.name = "misuse: destroyed while used", .run = destroyed_while_used, .nranks = 2},
     {.name = "misuse: stale handles", .run = stale_handles, .nranks = 1},
+    {.name = "misuse: handles whose communicator went", .run = orphans, .nranks = 2},
     {.name = "misuse: unbalanced groups", .run = unbalanced_groups, .nranks = 2},
     {.name = "misuse: unbalanced groups, threads",
      .run = unbalanced_groups,
