@@ -195,6 +195,7 @@ run lint-format 120 'scripts/lint.sh format'
 together unit 600 'unit build/gcc' unit-clang 600 'unit build/clang' unit-asan 600 'unit build/asan' \
     unit-tsan 600 'unit build/tsan unit_reduce' # (reduce has one thread)
 run conformance 600 'build/gcc/tests/conformance'
+run edges 400 'tests/edges.sh build/gcc'
 run matrix 120 'build/gcc/tests/matrix --quick --jobs 4'
 run soak 120 'build/gcc/tests/soak --kills 60 && build/gcc/tests/soak --minutes 0.1'
 run conformance-clang 300 'build/clang/tests/conformance --quick'

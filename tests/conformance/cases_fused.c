@@ -18,6 +18,7 @@ static bool perform(conf_t *conf, const norm_case_t *c)
     char text[160], why[200];
     norm_image_t image;
     sol_norm_args_t args;
+    conf_spread_t spread;
     if (conf->device->most_bytes && c->hidden * ref_size(c->dtype) > conf->device->most_bytes / 8)
         return true; /* a row would not fit into a slot of so little staging */
     norm_case_describe(c, text, sizeof(text));
@@ -30,6 +31,8 @@ static bool perform(conf_t *conf, const norm_case_t *c)
     if (good) {
         conf->device->upload(base, image.before, image.bytes);
         norm_image_args(&image, c, base, &args);
+        conf_spread(conf, &spread, base, image.at, image.size, NORM_ARRAYS);
+        conf_spread_args(&spread, base, image.at, &args, sizeof(args));
         const sol_status_t status = sol_all_reduce_norm(&args, conf->comm, conf->stream);
         /* (so little staging that half a slot is too short for a finished row) */
         refused = conf->device->most_bytes && c->form == SOL_NORM_TWO_SHOT &&
@@ -39,6 +42,7 @@ static bool perform(conf_t *conf, const norm_case_t *c)
                conf->device->sync(conf->stream);
     }
     if (good && !refused) {
+        conf_gather(conf, &spread, base, image.at, image.size);
         conf->device->download(got, base, image.bytes);
         good = norm_image_check(&image, got, why, sizeof(why));
         if (!good)

@@ -18,6 +18,7 @@ typedef struct half {
     norm_image_t image;
     sol_norm_args_t args;
     unsigned char *memory, *base, *got;
+    conf_spread_t spread;
 } half_t;
 
 typedef struct job {
@@ -96,6 +97,8 @@ static bool start(conf_t *conf, job_t *job)
     half->base = (unsigned char *)(((uintptr_t)half->memory + 15) & ~(uintptr_t)15);
     conf->device->upload(half->base, half->image.before, half->image.bytes);
     norm_image_args(&half->image, &half->c, half->base, &half->args);
+    conf_spread(conf, &half->spread, half->base, half->image.at, half->image.size, NORM_ARRAYS);
+    conf_spread_args(&half->spread, half->base, half->image.at, &half->args, sizeof(half->args));
     be_late(conf);
     job->started++;
     return call(conf, sol_norm_start(job->halves, &half->args, conf->stream));
@@ -110,6 +113,7 @@ static bool finish(conf_t *conf, job_t *job)
     bool good = call(conf, sol_norm_wait(job->halves, &half->args, conf->stream)) &&
                 conf->device->sync(conf->stream);
     if (good) {
+        conf_gather(conf, &half->spread, half->base, half->image.at, half->image.size);
         conf->device->download(half->got, half->base, half->image.bytes);
         good = norm_image_check(&half->image, half->got, why, sizeof(why));
         if (!good)

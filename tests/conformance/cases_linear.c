@@ -17,6 +17,7 @@ static bool perform(conf_t *conf, const linear_case_t *c)
     char text[200], why[200] = "the call failed";
     linear_image_t image;
     sol_linear_args_t args;
+    conf_spread_t spread;
     linear_case_describe(c, conf->nranks, text, sizeof(text));
     snprintf(conf->doing, CONF_DOING, "%s, seed %#llx", text, (unsigned long long)c->seed);
     if (!linear_image_make(&image, c, conf->nranks, conf->rank))
@@ -25,10 +26,13 @@ static bool perform(conf_t *conf, const linear_case_t *c)
     unsigned char *base = (unsigned char *)(((uintptr_t)memory + 15) & ~(uintptr_t)15);
     conf->device->upload(base, image.before, image.bytes);
     linear_image_args(&image, c, conf->rank, base, &args);
+    conf_spread(conf, &spread, base, image.at, image.size, LINEAR_ARRAYS);
+    conf_spread_args(&spread, base, image.at, &args, sizeof(args));
     bool good = TEAM_OK(conf->team, conf->rank,
                         sol_linear_all_reduce(&args, conf->comm, conf->stream), conf->comm) &&
                 conf->device->sync(conf->stream);
     if (good) {
+        conf_gather(conf, &spread, base, image.at, image.size);
         conf->device->download(got, base, image.bytes);
         good = linear_image_check(&image, got, why, sizeof(why));
     }

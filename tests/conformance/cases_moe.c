@@ -19,6 +19,7 @@ typedef struct job {
     char text[240];
     moe_image_t image;
     unsigned char *memory, *base, *got;
+    conf_spread_t spread;
     sol_moe_dispatch_args_t dispatch;
     sol_moe_combine_args_t combine;
 } job_t;
@@ -54,7 +55,11 @@ static bool prepare(conf_t *conf, job_t *job)
         return TEAM_CHECK(conf->team, conf->rank, !"memory");
     conf->device->upload(job->base, job->image.before, job->image.bytes);
     moe_image_args(&job->image, &job->c, conf->rank, job->base, &job->dispatch, &job->combine);
-    return true;
+    const size_t *at = job->image.at;
+    const bool good = conf_spread(conf, &job->spread, job->base, at, job->image.size, MOE_ARRAYS);
+    conf_spread_args(&job->spread, job->base, at, &job->dispatch, sizeof(job->dispatch));
+    conf_spread_args(&job->spread, job->base, at, &job->combine, sizeof(job->combine));
+    return good;
 }
 
 static bool check(conf_t *conf, job_t *job)
@@ -62,6 +67,7 @@ static bool check(conf_t *conf, job_t *job)
     char why[200];
     if (!conf->device->sync(conf->stream))
         return false;
+    conf_gather(conf, &job->spread, job->base, job->image.at, job->image.size);
     conf->device->download(job->got, job->base, job->image.bytes);
     bool good = moe_image_check(&job->image, job->got, why, sizeof(why));
     if (!good)

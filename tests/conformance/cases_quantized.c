@@ -187,13 +187,16 @@ static bool check_group(conf_t *conf, const sum_t *s, size_t first, unsigned cha
 
 static bool call(conf_t *conf, const sum_t *s, unsigned char *own, unsigned char *got)
 {
-    unsigned char *send = conf->device->alloc(s->bytes + 64), *recv = send;
+    const size_t room = conf->device->bare ? 0 : 64;
+    unsigned char *send = conf->device->alloc(s->bytes + room), *recv = send;
     unsigned char *a, *b;
     if (!s->in_place)
-        recv = conf->device->alloc(s->bytes + 64);
+        recv = conf->device->alloc(s->bytes + room);
     bool good = send && recv;
-    a = (unsigned char *)(((uintptr_t)send + 15) & ~(uintptr_t)15) + s->offset;
-    b = s->in_place ? a : (unsigned char *)(((uintptr_t)recv + 15) & ~(uintptr_t)15) + s->offset;
+    a = room ? (unsigned char *)(((uintptr_t)send + 15) & ~(uintptr_t)15) + s->offset : send;
+    b = s->in_place ? a
+        : room      ? (unsigned char *)(((uintptr_t)recv + 15) & ~(uintptr_t)15) + s->offset
+                    : recv;
     if (good) {
         conf->device->upload(a, own, s->bytes);
         good = TEAM_OK(conf->team, conf->rank,

@@ -17,13 +17,17 @@ static bool call_on(conf_t *conf, const vocab_case_t *c, const vocab_image_t *im
     unsigned char *memory = conf->device->alloc(image->bytes + 16);
     unsigned char *base = (unsigned char *)(((uintptr_t)memory + 15) & ~(uintptr_t)15);
     sol_vocab_args_t args;
+    conf_spread_t spread;
     double worst = 0;
     conf->device->upload(base, image->before, image->bytes);
     vocab_image_args(image, c, conf->rank, base, &args);
+    conf_spread(conf, &spread, base, image->at, image->size, VOCAB_ARRAYS);
+    conf_spread_args(&spread, base, image->at, &args, sizeof(args));
     bool good = TEAM_OK(conf->team, conf->rank, sol_vocab_topk(&args, conf->comm, conf->stream),
                         conf->comm) &&
                 conf->device->sync(conf->stream);
     if (good) {
+        conf_gather(conf, &spread, base, image->at, image->size);
         conf->device->download(got, base, image->bytes);
         good = vocab_image_check(image, c, got, &worst, why, bytes);
     }

@@ -18,6 +18,7 @@ typedef struct conf_device {
     const char *name;
     sol_backend_kind_t backend;
     bool cheap_alloc; /* alloc is malloc: every small buffer can have its own, of the exact size */
+    bool bare; /* memory that is not there lies about each allocation: no guards of our own */
     /* Of a machine that is emulated; 0: no such limit. */
     size_t staging_bytes; /* of communicators */
     size_t little_bytes;  /* of those of cases that ask for little */
@@ -101,6 +102,23 @@ bool conf_perform(conf_t *conf, const conf_call_t *call);
 bool conf_perform_on(conf_t *conf, sol_comm_t comm, int rank, int nranks, const conf_call_t *call);
 /* All ranks compare the results that must be equal everywhere, since the last time. */
 void conf_compare_hashes(conf_t *conf);
+/*
+ * On a bare device, the arrays of an image (norm_reference.h and its like) each in memory of its
+ * own, and the pointers in `args` that pointed at them there; then back, and the memory freed. On
+ * other devices nothing. Arrays that lie at one place share it.
+ */
+#define CONF_SPREAD_ARRAYS 16
+typedef struct conf_spread {
+    unsigned char *array[CONF_SPREAD_ARRAYS]; /* NULL: not there, or shared with an earlier one */
+    int arrays;
+} conf_spread_t;
+
+bool conf_spread(conf_t *conf, conf_spread_t *spread, unsigned char *base, const size_t *at,
+                 const size_t *size, int arrays);
+void conf_spread_args(const conf_spread_t *spread, const unsigned char *base, const size_t *at,
+                      void *args, size_t bytes);
+void conf_gather(conf_t *conf, conf_spread_t *spread, unsigned char *base, const size_t *at,
+                 const size_t *size);
 /* The library's barrier: false if it failed (then conf->stopped). */
 bool conf_barrier(conf_t *conf);
 /* "all_reduce of 17 x bfloat16, sum, ..." */

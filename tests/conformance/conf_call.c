@@ -7,7 +7,8 @@
  *     | guard 64 | offset | data ........ | guard 64 |
  *
  * The send buffer has no guard behind it where the device allows exact allocations, so that the
- * address sanitizer sees a read beyond its end. After the call the send buffer must be as before,
+ * address sanitizer sees a read beyond its end. A bare device has neither guards nor offsets: what
+ * lies before or behind its memory is not there. After the call the send buffer must be as before,
  * and the receive buffer must be as before but for the bytes that the call defines.
  */
 #include "conformance/conf.h"
@@ -153,19 +154,20 @@ static bool can_be_in_place(const shape_t *s)
     }
 }
 
-static void shape_place(shape_t *s)
+static void shape_place(shape_t *s, bool bare)
 {
     const conf_call_t *call = s->call;
+    const size_t guard = bare ? 0 : GUARD;
     size_t block = call->count * s->size * (size_t)s->rank;
     s->one_buffer = call->in_place && can_be_in_place(s);
-    s->send_at = GUARD + call->send_offset;
-    s->recv_at = GUARD + call->recv_offset;
+    s->send_at = bare ? 0 : GUARD + call->send_offset;
+    s->recv_at = bare ? 0 : GUARD + call->recv_offset;
     s->send_bytes = s->send_at + s->send_count * s->size;
-    s->recv_bytes = s->recv_at + s->recv_count * s->size + GUARD;
+    s->recv_bytes = s->recv_at + s->recv_count * s->size + guard;
     if (!s->one_buffer)
         return;
     size_t larger = s->send_count > s->recv_count ? s->send_count : s->recv_count;
-    s->recv_bytes = s->recv_at + larger * s->size + GUARD;
+    s->recv_bytes = s->recv_at + larger * s->size + guard;
     s->send_bytes = 0;
     s->send_at = s->recv_at;
     if (call->func == SOL_FUNC_ALL_GATHER || call->func == SOL_FUNC_GATHER)
@@ -178,9 +180,9 @@ static void shape_place(shape_t *s)
 
 static unsigned char *host_image(conf_t *conf, int which, size_t bytes)
 {
-    if (conf->host_bytes[which] < bytes) {
+    if (conf->host[which] == NULL || conf->host_bytes[which] < bytes) {
         free(conf->host[which]);
-        conf->host_bytes[which] = bytes + bytes / 4;
+        conf->host_bytes[which] = bytes + bytes / 4 + 1;
         conf->host[which] = malloc(conf->host_bytes[which]);
     }
     return conf->host[which];
@@ -191,7 +193,7 @@ static unsigned char *take_buffer(conf_t *conf, conf_buffer_t *buffer, size_t by
     buffer->own = false;
     if (symmetric >= 0 && conf->symmetric[symmetric] && bytes <= conf->symmetric_bytes)
         return conf->symmetric[symmetric];
-    if (conf->device->cheap_alloc && bytes <= EXACT_LIMIT) {
+    if (conf->device->bare || (conf->device->cheap_alloc && bytes <= EXACT_LIMIT)) {
         unsigned char *memory = conf->device->alloc(bytes);
         buffer->own = memory != NULL;
         return memory;
@@ -482,7 +484,7 @@ static bool perform(conf_t *conf, sol_comm_t comm, int rank, int nranks, const c
     conf->calls++;
     conf_describe(call, conf->doing, CONF_DOING);
     shape_counts(&s);
-    shape_place(&s);
+    shape_place(&s, conf->device->bare);
     bool ready = take_buffers(conf, &s);
     if (ready) {
         write_contribution(conf, &s);
@@ -550,6 +552,55 @@ bool conf_leaves_out(conf_t *conf, size_t bytes)
         return false;
     team_skip(conf->team, conf->rank, "too much for this device");
     return true;
+}
+
+bool conf_spread(conf_t *conf, conf_spread_t *spread, unsigned char *base, const size_t *at,
+                 const size_t *size, int arrays)
+{
+    *spread = (conf_spread_t){.arrays = conf->device->bare ? arrays : 0};
+    for (int i = 0; i < spread->arrays; i++) {
+        size_t bytes = size[i];
+        bool shared = bytes == 0;
+        for (int j = 0; j < arrays; j++) {
+            const bool same = j != i && size[j] > 0 && at[j] == at[i];
+            bytes = same && size[j] > bytes ? size[j] : bytes;
+            shared = shared || (same && j < i);
+        }
+        if (shared)
+            continue;
+        spread->array[i] = conf->device->alloc(bytes);
+        if (!TEAM_CHECK(conf->team, conf->rank, spread->array[i] != NULL))
+            return false;
+        memcpy(spread->array[i], base + at[i], bytes);
+    }
+    return true;
+}
+
+void conf_spread_args(const conf_spread_t *spread, const unsigned char *base, const size_t *at,
+                      void *args, size_t bytes)
+{
+    for (size_t word = 0; word + sizeof(void *) <= bytes; word += sizeof(void *)) {
+        const unsigned char *pointer;
+        memcpy(&pointer, (char *)args + word, sizeof(pointer));
+        for (int i = 0; i < spread->arrays; i++)
+            if (spread->array[i] && pointer == base + at[i])
+                memcpy((char *)args + word, &spread->array[i], sizeof(pointer));
+    }
+}
+
+void conf_gather(conf_t *conf, conf_spread_t *spread, unsigned char *base, const size_t *at,
+                 const size_t *size)
+{
+    for (int i = 0; i < spread->arrays; i++) {
+        size_t bytes = size[i];
+        for (int j = 0; j < spread->arrays; j++)
+            bytes = at[j] == at[i] && size[j] > bytes ? size[j] : bytes;
+        if (!spread->array[i])
+            continue;
+        memcpy(base + at[i], spread->array[i], bytes);
+        conf->device->free(spread->array[i]);
+        spread->array[i] = NULL;
+    }
 }
 
 bool conf_use_symmetric(conf_t *conf, size_t bytes)

@@ -12,9 +12,10 @@
 #include <time.h>
 
 static const char usage[] =
-    "conformance [--backend cpu] [--quick | --full] [--ranks N]\n"
+    "conformance [--backend cpu|cpu-after|cpu-before] [--quick | --full] [--ranks N]\n"
     "            [--threads | --processes | --one-process]\n"
     "            [--case TEXT] [--but NAME,...] [--seed N] [--calls N] [--list]\n"
+    "  --backend cpu-after, cpu-before  behind, before each buffer a page that is not there\n"
     "  --quick      a selection for sanitizers;  --full  hours of it, by hand\n"
     "  --ranks N    only with N ranks;  --threads, --processes  only in this way\n"
     "  --one-process  all cases as threads of this process: GPUs are started once\n"
