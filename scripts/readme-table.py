@@ -49,6 +49,20 @@ def best_peer(rows, op, dtype, size, ours, place):
     return min(found) if found else None
 
 
+def ratios(rows):
+    """How many times faster than the better peer, over ranges of sizes."""
+    found = {}
+    for own in rows:
+        if own["library"] == "solccl" and placed(own):
+            peer = best_peer(rows, own["op"], own["dtype"], own["bytes"], "solccl", bool(own.get("in_place")))
+            found.setdefault(own["bytes"], []).append(peer[0] / own["us_p50"])
+    parts = []
+    for least, most in ((8, 256), (512, 4096), (8192, 65536), (1 << 17, 1 << 20), (2 << 20, 16 << 20)):
+        some = [q for size, qs in found.items() if least <= size <= most for q in qs]
+        parts.append(f"{size_name(least)}–{size_name(most)} {min(some):.1f} to {max(some):.1f}×")
+    return ", ".join(parts)
+
+
 def table(rows, dtype, sizes, mode):
     head = "| bytes | " + " | ".join(OPS) + " |\n|" + "---|" * (len(OPS) + 1) + "\n"
     body = ""
@@ -132,6 +146,11 @@ def main():
                  "[bench/results/cpu.jsonl](bench/results/cpu.jsonl).\n\n")
         text += table(cpu, "float32", [8, 64, 512, 4096, 32768, 262144, 2 << 20, 16 << 20], None)
         text += "\n![all_reduce on 2 CPU ranks](docs/img/cpu.svg)\n\n"
+    other = load("cpu-emerald-rapids.jsonl")
+    if other:
+        text += ("The same on 2 cores of Intel Emerald Rapids "
+                 "([bench/results/cpu-emerald-rapids.jsonl](bench/results/cpu-emerald-rapids.jsonl)), least and most "
+                 f"over the five operations, fp32 and bf16: {ratios(other)}.\n\n")
     gpu = load("h200x2.jsonl")
     if gpu:
         chart(gpu, "bfloat16", "graph", "all_reduce, bf16, 2 × H200, CUDA graph: µs (p50)",
