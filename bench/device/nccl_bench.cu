@@ -13,12 +13,16 @@
  *
  * "lines" counts the device code, from the first line of its first function to the last brace; "us"
  * is the median of the slower rank's rounds: of one operation, of one iteration (cg_step), of one
- * panel. NVLink multicast is off on both sides. Built only where NCCL's headers are; not yet run on
- * a GPU.
+ * panel. NVLink multicast is off on both sides. Each step says its name (stderr) and ends after 40
+ * s. Built only where NCCL's headers are; no row yet (its one run printed into a pipe that it was
+ * killed behind).
  */
 #define DEVICE_BENCH_PARTS 1 /* without its main() */
 #include "device_bench.cu"
 #include "nccl_examples.cuh"
+
+#include <signal.h>
+#include <unistd.h>
 
 #define GROUPS 256
 #define EPOCHS 100
@@ -98,6 +102,27 @@ __global__ void nccl_many(const __grid_constant__ ncclDevComm comm, ncclLLA2AHan
 }
 enum { many_lines = __LINE__ - many_first - 1 };
 
+/* NCCL's waits have no end: a step that takes longer than this ends the program, by its name. */
+#define STEP_SECONDS 40
+static const char *volatile step_name;
+
+static void step_expired(int)
+{
+    static const char says[] = "nccl_bench: no end within 40 s: ";
+    (void)!write(2, says, sizeof says - 1);
+    (void)!write(2, step_name, strlen(step_name));
+    (void)!write(2, "\n", 1);
+    _exit(3);
+}
+
+static void step(const char *name)
+{
+    step_name = name;
+    signal(SIGALRM, step_expired);
+    alarm(STEP_SECONDS);
+    fprintf(stderr, "nccl_bench: %s\n", name);
+}
+
 struct peer {
     ncclComm_t comm;
     ncclDevComm dev;
@@ -118,17 +143,22 @@ static bool open_peer(struct peer *p, struct rig *rig, char *scratch, const char
     ncclUniqueId id;
     ncclDevCommRequirements need = {};
     ncclDevResourceRequirements slots = {};
+    step("NCCL: id");
     if (rig->rank == 0 && !good(ncclGetUniqueId(&id), "an id"))
         return false;
     cudaMemcpy(scratch, &id, sizeof id, cudaMemcpyHostToDevice);
     sol_broadcast(scratch, scratch, sizeof id, SOL_UINT8, 0, rig->comm, rig->stream);
     cudaStreamSynchronize(rig->stream);
     cudaMemcpy(&id, scratch, sizeof id, cudaMemcpyDeviceToHost);
+    step("NCCL: communicator");
     if (!good(ncclCommInitRank(&p->comm, rig->n, id, rig->rank), "a communicator") ||
-        !good(ncclMemAlloc((void **)&p->input, MOST), "memory") ||
-        !good(ncclCommWindowRegister(p->comm, p->input, MOST, &p->window, NCCL_WIN_COLL_SYMMETRIC),
+        !good(ncclMemAlloc((void **)&p->input, MOST), "memory"))
+        return false;
+    step("NCCL: window");
+    if (!good(ncclCommWindowRegister(p->comm, p->input, MOST, &p->window, NCCL_WIN_COLL_SYMMETRIC),
               "a window"))
         return false;
+    step("NCCL: device communicator");
     cudaMemcpy(p->input, x, MOST, cudaMemcpyDeviceToDevice);
     need.lsaBarrierCount = GROUPS;
     need.resourceRequirementsList = &slots;
@@ -156,10 +186,12 @@ static void rows(struct rig *rig, const char *what, unsigned bytes, cudaGraphExe
 {
     static float samples[4][ROUNDS];
     for (int g = 0; g < graphs; g++) {
+        step(names[g]);
         cudaGraphLaunch(exec[g], rig->stream);
         cudaStreamSynchronize(rig->stream);
         look(names[g]);
     }
+    step(what);
     for (int round = -5; round < ROUNDS; round++)
         for (int g = 0; g < graphs; g++) {
             float us = time_graph(rig, exec[g], operations);
@@ -409,6 +441,8 @@ int main(void)
     struct peer peer = {};
     sol_dev_config_t config = SOL_DEV_CONFIG_INIT;
     setenv("NCCL_NVLS_ENABLE", "0", 1);
+    setvbuf(stdout, NULL, _IOLBF, 0); /* rows are seen, whatever becomes of the next */
+    step("start");
     config.channel[0] = {SOL_CHANNEL_WORD, GROUPS, 4096};
     config.channel[1] = {SOL_CHANNEL_TAG, 1, 4096};
     config.channel[2] = {SOL_CHANNEL_TAG, 64, PIECE * 4}; /* matvec */
@@ -436,6 +470,7 @@ int main(void)
     bench_cg(&rig, &peer, scratch);
     bench_shuffle(&rig, &peer, scratch);
     bench_panels(&rig, &peer, scratch); /* (writes into the window where inputs were) */
+    step("NCCL: end");
     ncclDevCommDestroy(peer.comm, &peer.dev);
     ncclCommWindowDeregister(peer.comm, peer.window);
     ncclMemFree(peer.input);
