@@ -11,6 +11,8 @@
 #include "solccl/quantized.h"
 #include "solccl/transfer.h"
 
+#include <stdalign.h>
+
 static const size_t sizes[] = {SIZE_MAX,     SIZE_MAX - 1,     SIZE_MAX / 2,     SIZE_MAX / 2 + 1,
                                SIZE_MAX / 4, SIZE_MAX / 8 + 1, SIZE_MAX / 8 - 1, SIZE_MAX / 16};
 #define SIZES (sizeof sizes / sizeof *sizes)
@@ -19,7 +21,7 @@ typedef struct subject {
     team_t *team;
     int rank;
     sol_comm_t comm;
-    unsigned char in[1 << 12], out[1 << 12];
+    alignas(16) unsigned char in[1 << 12], out[1 << 12];
 } subject_t;
 
 /* Whoever is refused for what is not its own fault (a peer, a time) has let the call go on. */
@@ -99,7 +101,7 @@ static void products(subject_t *s, size_t v)
         linear.inputs = which & 4 ? v : 2;
         REFUSED(sol_linear_all_reduce(&linear, s->comm, NULL));
         vocab.logits = s->in;
-        vocab.values = s->out;
+        vocab.values = (float *)(void *)s->out;
         vocab.indices = (int64_t *)(void *)s->out;
         vocab.k = 4;
         vocab.tokens = which & 1 ? v : 2;
