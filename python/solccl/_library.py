@@ -354,9 +354,10 @@ def _find_fast() -> Any:
     wanted = os.environ.get("SOLCCL_PYTHON_FAST", "1")
     if wanted not in ("0", "1"):
         raise ImportError(f"solccl: SOLCCL_PYTHON_FAST is {wanted!r}: expected 0 or 1")
-    path = Path(_path()).with_name("_fast.abi3.so")
+    # A bare name is the loader's to find: "beside it" would be the working directory, anyone's file.
+    path = Path(_path()).with_name("_fast.abi3.so") if "/" in _path() else None
     stable_abi = sys.version_info >= (3, 11) and ".abi3.so" in importlib.machinery.EXTENSION_SUFFIXES
-    if wanted == "0" or not stable_abi or not path.exists():
+    if wanted == "0" or not stable_abi or path is None or not path.exists():
         return None
     loader = importlib.machinery.ExtensionFileLoader("solccl._fast", str(path.resolve()))
     spec = importlib.util.spec_from_file_location("solccl._fast", loader=loader)

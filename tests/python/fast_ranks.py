@@ -16,10 +16,12 @@ import re
 import sys
 import threading
 import traceback
+import weakref
 
 import numpy as np
 
 import solccl
+from solccl import _communicator
 from solccl._library import fast
 
 try:
@@ -181,11 +183,57 @@ def test_scaled():
             assert first.tolist() == [1] * 4 and second.tolist() == [SIZE] * 4
 
 
+def test_group_keeps():
+    """What an open group still has to read lives until its end, whoever else has let go of it."""
+    calls = {
+        "all_reduce": lambda x: COMM.all_reduce(x, x),
+        "all_gather": COMM.all_gather,
+        "reduce_scatter": COMM.reduce_scatter,
+        "broadcast": COMM.broadcast,
+        "all_to_all": COMM.all_to_all,
+    }
+    for module in KINDS:
+        for name, call in calls.items():
+            with solccl.group():
+                x = values(module, SIZE, 3)
+                held = weakref.ref(x)
+                call(x)
+                del x
+                assert held() is not None, (module, name)
+            assert held() is None, (module, name)
+
+
+def test_stream():
+    """A call with `stream=` is not the extension's, which takes the current one; one without is."""
+    seen = []
+    for module in PLAIN:
+        x, y, big, part = (values(module, *shape) for shape in ((SIZE, 3), (SIZE, 3), (SIZE, SIZE, 3), (3,)))
+        calls = {
+            "all_reduce": lambda **s: COMM.all_reduce(x, y, **s),
+            "all_gather": lambda **s: COMM.all_gather(x, big, **s),
+            "reduce_scatter": lambda **s: COMM.reduce_scatter(x, part, **s),
+            "broadcast": lambda **s: COMM.broadcast(y, **s),
+            "all_to_all": lambda **s: COMM.all_to_all(x, y, **s),
+        }
+        for name, call in calls.items():
+            own = getattr(_communicator, f"_fast_{name}")
+            setattr(_communicator, f"_fast_{name}", lambda *a, own=own: seen.append(1) or own(*a))
+            try:
+                call(stream=0)
+                assert len(seen) == 0, name
+                call()
+                assert len(seen) == 1, name
+            finally:
+                setattr(_communicator, f"_fast_{name}", own)
+            seen.clear()
+
+
 def test_references():
     """100,000 calls, taken and not, leave every count and the memory as they were."""
     for module in KINDS:
         x, y, odd = values(module, 4), values(module, 4), values(module, 4, 4)[:, 1:]
-        things = (x, y, odd, COMM, type(x))
+        short = x[:2]  # read well, and found to be of another size only then
+        things = (x, y, odd, short, COMM, type(x))
         calls = 50000 if not OFF else 10
 
         def work(n):
@@ -194,6 +242,7 @@ def test_references():
                 if not OFF:
                     direct("all_reduce", odd, y, "sum")
                     direct("all_reduce", x, odd, "sum")
+                    direct("all_reduce", x, short, "sum")
 
         work(10)
         gc.collect()
@@ -235,6 +284,9 @@ def messages():
     """What is wrong, and what is said of it. All ranks make the same mistakes."""
     closed = COMM.split(0)
     closed.close()
+    left = COMM.split(0)
+    memory = left.empty(4)  # (its handle stays until this goes)
+    left.close()
     for module in KINDS:
         x, y = values(module, SIZE, 3), values(module, SIZE, 3)
         wrong = {
@@ -257,6 +309,11 @@ def messages():
             "closed": lambda: closed.all_reduce(x, y),
             "closed gather": lambda: closed.all_gather(x),
             "closed broadcast": lambda: closed.broadcast(x),
+            "left reduce": lambda: left.all_reduce(x, y),
+            "left gather": lambda: left.all_gather(x),
+            "left scatter": lambda: left.reduce_scatter(x),
+            "left broadcast": lambda: left.broadcast(x),
+            "left all_to_all": lambda: left.all_to_all(x),
         }
         if module is np:
             frozen = np.ones(4, np.float32)
@@ -269,6 +326,7 @@ def messages():
                 yield f"{module.__name__} {name}: nothing"
             except Exception as error:
                 yield f"{module.__name__} {name}: {type(error).__name__} {getattr(error, 'status', '')} {error}"
+    del memory
 
 
 def in_child():
@@ -302,7 +360,7 @@ def test_transcript():
 
 CASES = [v for k, v in sorted(globals().items()) if k.startswith("test_")]
 if OFF:
-    CASES = [test_methods, test_empty, test_scaled, test_references, test_threads, test_transcript]
+    CASES = [test_methods, test_empty, test_scaled, test_group_keeps, test_references, test_threads, test_transcript]
 failed = 0
 for case in CASES:
     try:

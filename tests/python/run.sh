@@ -71,6 +71,9 @@ if part fast; then
         done
         check "errors are the same in both ways" diff "$work/said.0" "$work/said.1"
         SOLCCL_PYTHON_FAST=yes SOLCCL_LIBRARY=$build/libsolccl.so "$python" -c 'import solccl' 2>"$work/out"
+        mkdir "$work/here" && cp "$build/_fast.abi3.so" "$work/here"
+        check "none is taken from the working directory" env -C "$work/here" LD_LIBRARY_PATH="$build" \
+            SOLCCL_LIBRARY=libsolccl.so.0 "$python" -c 'from solccl._library import fast; assert fast is None'
         check "another value is refused" grep -q "SOLCCL_PYTHON_FAST is 'yes': expected 0 or 1" "$work/out"
     else
         echo "   (the extension was not built: skipped)" >&2
