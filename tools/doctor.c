@@ -309,6 +309,32 @@ static const char *ranks_text(uint64_t mask, char *text, size_t bytes)
     return text;
 }
 
+/* Rank `r`, which has no dump, as the others saw it. A send or receive of its does not tell how
+ * many collectives it had called. */
+static void look_from_others(struct group *group, int r)
+{
+    bool known = false, called = false;
+    int64_t most = 0;
+    int other;
+
+    for (other = 0; other < group->nranks; other++) {
+        const struct dump *dump = group->of[other];
+        const struct op *seen = dump ? &dump->peers[r] : NULL;
+
+        if (!dump || !dump->peer_known[r])
+            continue;
+        known = true;
+        if (!seen->func)
+            continue;
+        called = true;
+        if (!group->last[r].func || seen->sequence > group->last[r].sequence)
+            group->last[r] = *seen;
+        most = seen->collective > most ? seen->collective : most;
+    }
+    if (known && (most > 0 || !called))
+        group->collectives[r] = most;
+}
+
 /* --------------------------------------------------------------------------- findings */
 
 static void collect(const struct dumps *dumps, const char *comm, struct group *group)
@@ -328,24 +354,12 @@ static void collect(const struct dumps *dumps, const char *comm, struct group *g
     }
     for (r = 0; r < group->nranks; r++) {
         const struct dump *own = group->of[r];
-        int other;
 
         group->collectives[r] = own ? own->collectives : -1;
         if (own && own->nops)
             group->last[r] = own->ops[own->nops - 1];
-        for (other = 0; !own && other < group->nranks; other++) {
-            const struct dump *dump = group->of[other];
-            const struct op *seen = dump ? &dump->peers[r] : NULL;
-
-            if (!dump || !dump->peer_known[r])
-                continue;
-            if (group->collectives[r] < 0)
-                group->collectives[r] = 0;
-            if (seen->func && (!group->last[r].func || seen->sequence > group->last[r].sequence))
-                group->last[r] = *seen;
-            if (seen->func && seen->collective > group->collectives[r])
-                group->collectives[r] = seen->collective;
-        }
+        if (!own)
+            look_from_others(group, r);
     }
 }
 
@@ -358,13 +372,15 @@ static void print_table(const struct group *group)
     for (r = 0; r < group->nranks; r++) {
         const struct dump *dump = group->of[r];
         const struct op *last = &group->last[r];
+        char number[24] = "-";
 
-        if (group->collectives[r] < 0) {
+        if (group->collectives[r] < 0 && !last->func) {
             printf("  %4d            -  no dump   not known\n", r);
             continue;
         }
-        printf("  %4d %12lld  %-8s  ", r, (long long)group->collectives[r],
-               !last->func ? "-" : last->state);
+        if (group->collectives[r] >= 0)
+            snprintf(number, sizeof(number), "%lld", (long long)group->collectives[r]);
+        printf("  %4d %12s  %-8s  ", r, number, !last->func ? "-" : last->state);
         if (last->func)
             printf("#%lld %s", (long long)last->sequence, call_text(last, call, sizeof(call)));
         else

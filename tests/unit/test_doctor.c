@@ -195,6 +195,26 @@ static void doctor_behind(void **state)
     assert_null(strstr(out, "DIFFER"));
 }
 
+/* Rank 2 wrote none, and was last seen in a send, which does not tell how many collectives it had
+ * called: so it is not said to be behind. */
+static void doctor_seen_in_a_send(void **state)
+{
+    static const char *const dumps[] = {
+        HEAD("0", "9", "3") "\"peers\": [{\"rank\": 2, \"pid\": 7, \"last\": " OP(
+            "4", "0", "send", "99",
+            ", \"peer\": 0, \"state\": \"done\"") "}], \"operations\": [" OP("3", "3", "barrier",
+                                                                             "0", "") "]}",
+        HEAD("1", "9", "3") "\"operations\": [" OP("3", "3", "barrier", "0",
+                                                   ", \"state\": \"done\"") "]}",
+        NULL};
+    char out[4096];
+    (void)state;
+    assert_int_equal(doctor(dumps, out, sizeof(out)), 1);
+    says(out, "     2            -  done      #4 send (99 x float32");
+    says(out, "MISSING: no dump of rank 2");
+    assert_null(strstr(out, "BEHIND"));
+}
+
 /* The dump that knows of more arrivals counts; a strange rank in it does not. */
 static void doctor_skew(void **state)
 {
@@ -256,13 +276,10 @@ static void doctor_healthy_and_unreadable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_values),
-        cmocka_unit_test(json_broken),
-        cmocka_unit_test(doctor_differ),
-        cmocka_unit_test(doctor_behind),
-        cmocka_unit_test(doctor_skew),
-        cmocka_unit_test(doctor_circle),
-        cmocka_unit_test(doctor_healthy_and_unreadable),
+        cmocka_unit_test(json_values),           cmocka_unit_test(json_broken),
+        cmocka_unit_test(doctor_differ),         cmocka_unit_test(doctor_behind),
+        cmocka_unit_test(doctor_seen_in_a_send), cmocka_unit_test(doctor_skew),
+        cmocka_unit_test(doctor_circle),         cmocka_unit_test(doctor_healthy_and_unreadable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
