@@ -372,6 +372,22 @@ static bool open_json(struct session *session)
     return session->json != NULL;
 }
 
+/* A launcher may have bound each rank to CPUs of its own: this process's are then not all. */
+static void add_cpus_of_ranks(struct session *session)
+{
+    const perf_side_t *side = &session->driver.sides[0];
+    int rank, i;
+
+    for (rank = 0; rank < side->nranks && session->ncpus < TOOL_MAX_CPUS; rank++) {
+        for (i = 0; i < session->ncpus && session->cpus[i] != side->cpus[rank]; i++)
+            ;
+        if (i < session->ncpus)
+            continue;
+        session->cpus[session->ncpus++] = side->cpus[rank];
+        session->cores++;
+    }
+}
+
 static bool start_sides(struct session *session, bool launch)
 {
     const perf_options_t *o = session->options;
@@ -380,6 +396,8 @@ static bool start_sides(struct session *session, bool launch)
     if (!perf_driver_add(&session->driver, NULL, nranks, o->bind, launch))
         return false;
     nranks = session->driver.sides[0].nranks;
+    if (!launch)
+        add_cpus_of_ranks(session);
     if (o->root >= nranks) {
         tool_error("perf", "-r %ld: there are only %d ranks", o->root, nranks);
         return false;
