@@ -33,12 +33,16 @@
 #define DEFAULT_DEPTH 2
 #define DEFAULT_START_CTAS 16 /* of GPU ranks: the others are for what is computed meanwhile */
 #define START_WRITES 2        /* to each peer: head, contribution */
-#define FINISH_WRITES 3       /* output, scales, residual_out */
+#define PARTS 3               /* of a finished row: output, scales, residual_out */
+#define FINISH_WRITES 4       /* head, parts */
 
-/* What precedes a contribution: ranks that started other things notice it. */
+/* What precedes a contribution, and finished rows: ranks that started other things, or want other
+ * outputs, notice it. */
 typedef struct head {
     uint64_t tokens, number;
-    char pad[SOL_CACHE_LINE - 2 * sizeof(uint64_t)];
+    uint32_t output_dtype, parts; /* of finished rows; bit i: part i travels */
+    uint64_t row_bytes;           /* of all parts */
+    char pad[SOL_CACHE_LINE - 4 * sizeof(uint64_t)];
 } head_t;
 
 /* ---------------------------------------------------------------------- creation */
@@ -94,7 +98,8 @@ static sol_norm_room_t room_for(const sol_norm_config_t *c, int nranks)
     const size_t residual = c->shards & SOL_NORM_SHARD_RESIDUAL ? 0 : row;
     sol_norm_room_t room = {.finished = sol_round_up(sizeof(head_t) + rows * row, SOL_CACHE_LINE)};
     room.slot =
-        room.finished + (two ? sol_round_up(rows * (output + residual), SOL_CACHE_LINE) : 0);
+        room.finished +
+        (two ? sizeof(head_t) + sol_round_up(rows * (output + residual), SOL_CACHE_LINE) : 0);
     return room;
 }
 
@@ -305,6 +310,18 @@ static void parts_of(const sol_norm_args_t *args, part_t *parts)
     parts[2] = (part_t){args->residual_out, residuals ? row_bytes(args) : 0};
 }
 
+static head_t head_of_finished(const struct sol_norm_halves *h, const sol_norm_args_t *args,
+                               const part_t *parts)
+{
+    head_t head = {
+        .tokens = args->tokens, .number = h->waited, .output_dtype = (uint32_t)args->output_dtype};
+    for (int i = 0; i < PARTS; i++) {
+        head.parts |= (uint32_t)(parts[i].bytes > 0) << i;
+        head.row_bytes += parts[i].bytes;
+    }
+    return head;
+}
+
 /* ------------------------------------------------------------------- put together: halves */
 
 static sol_status_t write_all(struct sol_norm_halves *h, const char *who, const sol_write_t *writes,
@@ -387,14 +404,17 @@ static void finish_own(struct sol_norm_halves *h, const sol_norm_args_t *args, i
 static sol_status_t share(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane)
 {
     const rows_t own = rows_of(h, args->tokens, h->comm->rank);
-    part_t parts[FINISH_WRITES];
+    part_t parts[PARTS];
     sol_write_t writes[FINISH_WRITES * SOL_MAX_RANKS];
     size_t n = 0;
     parts_of(args, parts);
+    const head_t head = head_of_finished(h, args, parts);
     for (int k = 1; k < h->comm->nranks; k++) {
         const int peer = (h->comm->rank + k) % h->comm->nranks;
         size_t at = slot_at(h, lane, h->comm->rank) + h->room.finished;
-        for (int i = 0; i < FINISH_WRITES; i++) {
+        writes[n++] = (sol_write_t){&head, sizeof head, at, peer, 0};
+        at += sizeof head;
+        for (int i = 0; i < PARTS; i++) {
             const size_t bytes = own.count * parts[i].bytes;
             const char *from = bytes > 0 ? parts[i].matrix + own.first * parts[i].bytes : NULL;
             writes[n++] = (sol_write_t){from, bytes, at, peer, 0};
@@ -404,14 +424,39 @@ static sol_status_t share(struct sol_norm_halves *h, const sol_norm_args_t *args
     return write_all(h, WAIT, writes, n, 2 * lane + 1);
 }
 
+/* Rows of other parts than this rank's would be read as what they are not. */
+static sol_status_t check_finished(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane)
+{
+    part_t parts[PARTS];
+    parts_of(args, parts);
+    const head_t own = head_of_finished(h, args, parts);
+    for (int r = 0; r < h->comm->nranks; r++) {
+        head_t head;
+        memcpy(&head, came_from(h, lane, r) + h->room.finished, sizeof head);
+        if (r != h->comm->rank && (head.output_dtype != own.output_dtype ||
+                                   head.parts != own.parts || head.row_bytes != own.row_bytes)) {
+            return sol_comm_fail_all(
+                h->comm, SOL_ERR_MISMATCH,
+                WAIT ": rank %d finished rows of %llu bytes (output %s%s%s), rank %d of %llu "
+                     "(output %s%s%s)",
+                r, (unsigned long long)head.row_bytes,
+                sol_dtype_name((sol_dtype_t)head.output_dtype), head.parts & 2u ? ", scales" : "",
+                head.parts & 4u ? ", residual_out" : "", h->comm->rank,
+                (unsigned long long)own.row_bytes, sol_dtype_name(args->output_dtype),
+                own.parts & 2u ? ", scales" : "", own.parts & 4u ? ", residual_out" : "");
+        }
+    }
+    return SOL_OK;
+}
+
 static void take_finished(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane)
 {
-    part_t parts[FINISH_WRITES];
+    part_t parts[PARTS];
     parts_of(args, parts);
     for (int r = 0; r < h->comm->nranks; r++) {
         const rows_t theirs = rows_of(h, args->tokens, r);
-        const char *from = came_from(h, lane, r) + h->room.finished;
-        for (int i = 0; i < FINISH_WRITES && r != h->comm->rank; i++) {
+        const char *from = came_from(h, lane, r) + h->room.finished + sizeof(head_t);
+        for (int i = 0; i < PARTS && r != h->comm->rank; i++) {
             const size_t bytes = theirs.count * parts[i].bytes;
             if (bytes > 0) {
                 memcpy(parts[i].matrix + theirs.first * parts[i].bytes, from, bytes);
@@ -432,6 +477,7 @@ static sol_status_t wait_plain(struct sol_norm_halves *h, const sol_norm_args_t 
     if (h->config.form == SOL_NORM_TWO_SHOT) {
         status = share(h, args, lane);
         status = status == SOL_OK ? await_all(h, 2 * lane + 1, FINISH_WRITES) : status;
+        status = status == SOL_OK ? check_finished(h, args, lane) : status;
         if (status == SOL_OK) {
             take_finished(h, args, lane);
         }

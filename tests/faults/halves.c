@@ -16,13 +16,13 @@
 #define TOKENS 6
 #define HIDDEN 64
 
-enum { NO_START, NO_WAIT, ABORTS, DIES, DESTROYS, DIFFERS };
+enum { NO_START, NO_WAIT, ABORTS, DIES, DESTROYS, DIFFERS, OTHER_TYPE, OTHER_RESIDUAL };
 
 struct setting {
     sol_comm_t comm;
     sol_norm_halves_t halves;
     sol_norm_args_t args;
-    float x[TOKENS * HIDDEN], y[TOKENS * HIDDEN];
+    float x[TOKENS * HIDDEN], y[TOKENS * HIDDEN], residual[TOKENS * HIDDEN];
 };
 
 static bool open_setting(team_t *team, int rank, int what, struct setting *s)
@@ -61,17 +61,22 @@ static void misbehave(team_t *team, int rank, int what, struct setting *s)
         team_barrier(team);
         team_barrier(team);
     }
+    if (what == OTHER_TYPE)
+        s->args.output_dtype = SOL_BFLOAT16;
+    if (what == OTHER_RESIDUAL)
+        s->args.residual_out = s->residual;
     if (what == NO_START || what == NO_WAIT)
         team_sleep_us(1500 * TIMEOUT_MS);
-    if (what == DIFFERS)
+    if (what >= DIFFERS)
         team_expect(team, rank, "the wait of a rank that differs",
                     sol_norm_wait(s->halves, &s->args, NULL), SOL_ERR_MISMATCH, s->comm);
 }
 
 static void between(team_t *team, int rank, void *arg)
 {
-    static const sol_status_t wanted[] = {SOL_ERR_TIMEOUT, SOL_ERR_TIMEOUT, SOL_ERR_ABORTED,
-                                          SOL_ERR_PEER,    SOL_OK,          SOL_ERR_MISMATCH};
+    static const sol_status_t wanted[] = {SOL_ERR_TIMEOUT,  SOL_ERR_TIMEOUT, SOL_ERR_ABORTED,
+                                          SOL_ERR_PEER,     SOL_OK,          SOL_ERR_MISMATCH,
+                                          SOL_ERR_MISMATCH, SOL_ERR_MISMATCH};
     const int what = *(int *)arg, last = team->nranks - 1;
     struct setting s;
     char words[64] = "";
@@ -122,5 +127,7 @@ const fault_case_t fault_halves[] = {
      .argument = DIES},
     {.name = "halves, destroyed between", .run = between, .nranks = 3, .argument = DESTROYS},
     {.name = "halves, other tokens", .run = between, .nranks = 3, .argument = DIFFERS},
+    {.name = "halves, another output", .run = between, .nranks = 3, .argument = OTHER_TYPE},
+    {.name = "halves, another residual", .run = between, .nranks = 3, .argument = OTHER_RESIDUAL},
     {.name = NULL},
 };
