@@ -15,10 +15,10 @@ import os
 import re
 import sys
 import threading
-import traceback
 import weakref
 
 import numpy as np
+from ranks import run_cases
 
 import solccl
 from solccl import _communicator
@@ -361,20 +361,4 @@ def test_transcript():
 CASES = [v for k, v in sorted(globals().items()) if k.startswith("test_")]
 if OFF:
     CASES = [test_methods, test_empty, test_scaled, test_group_keeps, test_references, test_threads, test_transcript]
-failed = 0
-for case in CASES:
-    try:
-        case()
-        ok = 1
-    except Exception:
-        traceback.print_exc()
-        ok = 0
-    everyone = int(COMM.all_reduce(np.array([ok]), op="min")[0]) if ok else 0
-    if RANK == 0:
-        print("ok      " if everyone else "FAILED  ", case.__name__[5:], flush=True)
-    failed += 1 - everyone
-    if not ok:
-        os._exit(1)
-if RANK == 0:
-    print(f"{len(CASES) - failed} passed, {failed} failed")
-sys.exit(failed > 0)
+run_cases(COMM, CASES)

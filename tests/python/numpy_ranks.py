@@ -11,12 +11,11 @@ from __future__ import annotations
 import array
 import gc
 import os
-import sys
 import threading
 import time
-import traceback
 
 import numpy as np
+from ranks import run_cases
 
 import solccl
 
@@ -560,20 +559,4 @@ def test_errors():
 
 
 CASES = [v for k, v in sorted(globals().items()) if k.startswith("test_")]
-failed = 0
-for case in CASES:
-    try:
-        case()
-        ok = 1
-    except Exception:
-        traceback.print_exc()
-        ok = 0
-    everyone = int(COMM.all_reduce(np.array([ok]), op="min")[0]) if ok else 0
-    if RANK == 0:
-        print("ok      " if everyone else "FAILED  ", case.__name__[5:], flush=True)
-    failed += 1 - everyone
-    if not ok:
-        os._exit(1)
-if RANK == 0:
-    print(f"{len(CASES) - failed} passed, {failed} failed")
-sys.exit(failed > 0)
+run_cases(COMM, CASES)
