@@ -256,6 +256,23 @@ static void only_what_is_possible_is_inherited(void **state)
     assert_int_equal(plan, past);
 }
 
+/* Two kinds of calls in turn, as training makes them: what one costs says nothing of the other. */
+static void kinds_in_turn_learn_apart(void **state)
+{
+    (void)state;
+    const sol_call_t light = {.func = SOL_FUNC_ALL_GATHER}, call = {.func = SOL_FUNC_ALL_TO_ALL};
+    const unsigned ways[] = {SOL_SHM_KEEP, SOL_SHM_PASS, SOL_SHM_WIDE};
+    for (int best = 0; best < 3; best++) {
+        unsigned plan = 0;
+        make(false);
+        for (int i = 0; i < 34; i++) {
+            call_once(&light, BYTES, SOL_SHM_TUNE_ALL, ~0u);
+            plan = call_once(&call, BYTES, SOL_SHM_TUNE_ALL, 1u << ways[best]);
+        }
+        assert_int_equal(plan, ways[best]);
+    }
+}
+
 /* Calls without end, with a machine that changes under way. */
 static void it_learns_again(void **state)
 {
@@ -283,6 +300,7 @@ int main(void)
         cmocka_unit_test(lessons_are_apart),
         cmocka_unit_test(large_calls_inherit),
         cmocka_unit_test(only_what_is_possible_is_inherited),
+        cmocka_unit_test(kinds_in_turn_learn_apart),
         cmocka_unit_test(it_learns_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

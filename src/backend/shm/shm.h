@@ -211,6 +211,13 @@ typedef struct sol_shm_limits {
     size_t stream;        /* results beyond this pass by the cache */
 } sol_shm_limits_t;
 
+/* Times of the plan that is being tried. */
+#define SOL_SHM_SAMPLES 3
+typedef struct sol_shm_samples {
+    unsigned count;
+    uint32_t ns[SOL_SHM_SAMPLES];
+} sol_shm_samples_t;
+
 /* What was decided for one kind and size of call (shm_tune.c). */
 typedef struct sol_shm_lesson {
     uint32_t period, at; /* calls of this period, and how many of them were made */
@@ -220,14 +227,8 @@ typedef struct sol_shm_lesson {
     bool settled;                    /* plans that are clearly worse have been tried twice */
     bool inherited;                  /* its costs are those of calls half as large */
     uint32_t cost_ns[SOL_SHM_PLANS]; /* average over periods, on the slowest rank; 0: none yet */
+    sol_shm_samples_t samples[2];    /* by role, as sol_shm_learned_t; kinds of calls take turns */
 } sol_shm_lesson_t;
-
-/* Times of the plan that is being tried. */
-#define SOL_SHM_SAMPLES 3
-typedef struct sol_shm_samples {
-    unsigned count;
-    uint32_t ns[SOL_SHM_SAMPLES];
-} sol_shm_samples_t;
 
 /* 2 MB of this process's memory that large calls use (shm_pages.c). */
 #define SOL_SHM_EXTENTS 256
@@ -275,7 +276,6 @@ typedef struct sol_shm {
     _Atomic uint32_t *timing; /* where the time of the call under way goes, or NULL */
     sol_shm_samples_t *timed;
     uint64_t timing_since_ns;
-    sol_shm_samples_t samples[2]; /* by role, as sol_shm_learned_t */
     sol_shm_extent_t extents[SOL_SHM_EXTENTS];
     const char *doing; /* what is no call, for texts; NULL: set-up */
     sol_shm_peer_t peers[SOL_MAX_RANKS];

@@ -214,7 +214,7 @@ static void forget(sol_shm_t *s, unsigned func, unsigned size, unsigned plan)
     for (int role = 0; role < 2; role++) {
         atomic_store_explicit(&s->control->learned[func][size].latest_ns[role][plan], 0,
                               memory_order_relaxed);
-        s->samples[role].count = 0;
+        s->lessons[func][size].samples[role].count = 0;
     }
 }
 
@@ -320,7 +320,7 @@ static unsigned learn(sol_shm_t *s, const sol_call_t *call, size_t bytes, unsign
         forget(s, func, size, plan);
     } else if (remaining <= timed) {
         unsigned role = s->rank == call->root;
-        s->timed = &s->samples[role];
+        s->timed = &lesson->samples[role];
         s->timing = &s->control->learned[func][size].latest_ns[role][plan];
         s->timing_since_ns = sol_now_ns();
     }
