@@ -186,12 +186,14 @@ sol_status_t sol_moe_create(sol_moe_t *moe, const sol_moe_config_t *config, sol_
         return sol_use_refused(comm, "sol_moe_create");
     }
     status = agree_on_config(comm, config);
-    sol_use_end();
     if (status == SOL_OK) {
         status = make(comm, config, &made);
     }
+    sol_use_end();
     if (status == SOL_OK) {
         *moe = made;
+    } else {
+        sol_dump_failed(comm);
     }
     return status;
 }

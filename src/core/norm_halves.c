@@ -207,12 +207,14 @@ sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_config_t 
         return sol_use_refused(comm, CREATE);
     }
     status = sol_agree_on_config(comm, SOL_AGREE_NORM, fields, sizeof fields / sizeof fields[0]);
-    sol_use_end();
     if (status == SOL_OK) {
         status = make(comm, &mine, &made);
     }
+    sol_use_end();
     if (status == SOL_OK) {
         *halves = made;
+    } else {
+        sol_dump_failed(comm);
     }
     return status;
 }

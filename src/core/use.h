@@ -59,6 +59,14 @@ static inline void sol_use_end(void)
     atomic_store_explicit(&sol_seat->inside, NULL, memory_order_release);
 }
 
+/* Is this thread inside already? A call of several steps stays in: a step neither begins nor ends.
+ */
+static inline bool sol_use_held(sol_comm_t comm)
+{
+    return sol_seat != NULL &&
+           atomic_load_explicit(&sol_seat->inside, memory_order_relaxed) == comm;
+}
+
 /* Is a thread inside? Any thread, signal handlers too; it may be otherwise a moment later. */
 static inline bool sol_use_inside(sol_comm_t comm)
 {
