@@ -8,6 +8,7 @@
  * and says it. The two must agree: a call that refuse() finds nothing wrong
  * with is a fault of this file.
  */
+#include "core/fused_call.h"
 #include "core/setup.h"
 #include "core/use.h"
 
@@ -240,6 +241,18 @@ HOT bool resolve(sol_comm_t comm, sol_call_t *call, sol_redop_t op)
     return sol_redop_resolve(comm, op, call->dtype, &call->reduction);
 }
 
+/* By the thread that is inside. */
+HOT sol_status_t perform(sol_comm_t comm, sol_call_t *call)
+{
+    call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
+    sol_flight_begin(comm->flight, call, comm->blocking);
+    /* release: the record is there before the number; pairs with the acquire in dump.c */
+    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
+    sol_status_t status = comm->backend->run(comm, call);
+    sol_flight_end(comm->flight, call->sequence, status);
+    return status;
+}
+
 HOT sol_status_t submit(sol_comm_t comm, sol_call_t *call)
 {
     if (SOL_UNLIKELY(sol_group_depth > 0)) {
@@ -248,12 +261,7 @@ HOT sol_status_t submit(sol_comm_t comm, sol_call_t *call)
     if (SOL_UNLIKELY(!sol_use_begin(comm))) {
         return refuse_entry(comm, call->func);
     }
-    call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
-    sol_flight_begin(comm->flight, call, comm->blocking);
-    /* release: the record is there before the number; pairs with the acquire in dump.c */
-    atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
-    sol_status_t status = comm->backend->run(comm, call);
-    sol_flight_end(comm->flight, call->sequence, status);
+    sol_status_t status = perform(comm, call);
     sol_use_end();
     if (SOL_UNLIKELY(status != SOL_OK)) {
         sol_dump_failed(comm);
@@ -442,4 +450,11 @@ sol_status_t sol_recv(void *recvbuf, size_t count, sol_dtype_t dtype, int peer, 
     bool good = ready(comm) && plain(comm, &call) && peer_fits(comm, &call) &&
                 (recvbuf != NULL || count == 0);
     return SOL_LIKELY(good) ? submit(comm, &call) : refuse(comm, &call, SOL_SUM);
+}
+
+sol_status_t sol_step(sol_comm_t comm, sol_call_t *call)
+{
+    bool good = ready(comm) && plain(comm, call) &&
+                (call->func == SOL_FUNC_ALL_TO_ALL_V ? arrays_fit(comm, call) : buffers(call));
+    return good ? perform(comm, call) : refuse(comm, call, SOL_SUM);
 }

@@ -12,7 +12,6 @@
 #include "coll/fpmode.h"
 #include "core/fused_call.h"
 #include "core/setup.h"
-#include "core/use.h"
 
 #include <string.h>
 
@@ -182,18 +181,16 @@ sol_status_t sol_moe_create(sol_moe_t *moe, const sol_moe_config_t *config, sol_
     if (status != SOL_OK) {
         return status;
     }
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, "sol_moe_create");
+    status = sol_fused_begin(comm, "sol_moe_create");
+    if (status != SOL_OK) {
+        return status;
     }
     status = agree_on_config(comm, config);
     if (status == SOL_OK) {
         status = make(comm, config, &made);
     }
-    sol_use_end();
-    if (status == SOL_OK) {
+    if (sol_fused_end(comm, status) == SOL_OK) {
         *moe = made;
-    } else {
-        sol_dump_failed(comm);
     }
     return status;
 }
@@ -282,13 +279,9 @@ static sol_status_t refuse_phase(const struct sol_moe *moe, unsigned halves, boo
 }
 
 static sol_status_t refuse_call(sol_moe_t moe, const size_t *size, size_t wanted, size_t tokens,
-                                const void *stream, const char *who)
+                                const char *who)
 {
     sol_comm_t comm = moe->comm;
-    sol_status_t status = sol_fused_usable(comm, who, stream);
-    if (status != SOL_OK) {
-        return status;
-    }
     if (size == NULL || *size < wanted) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "%s: args %s: initialise it", who,
                               size == NULL ? "is NULL" : "has a size that is too small");
@@ -308,11 +301,11 @@ static sol_status_t refuse_missing(sol_moe_t moe, const char *missing, const cha
 }
 
 static sol_status_t refuse_dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args,
-                                    unsigned halves, const void *stream)
+                                    unsigned halves)
 {
     const char *who = names[0][halves], *missing = NULL;
     sol_status_t status = refuse_call(moe, args == NULL ? NULL : &args->size, sizeof *args,
-                                      args == NULL ? 0 : args->tokens, stream, who);
+                                      args == NULL ? 0 : args->tokens, who);
     if (status != SOL_OK) {
         return status;
     }
@@ -340,11 +333,11 @@ static sol_status_t refuse_dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t
 }
 
 static sol_status_t refuse_combine(sol_moe_t moe, const sol_moe_combine_args_t *args,
-                                   unsigned halves, const void *stream)
+                                   unsigned halves)
 {
     const char *who = names[1][halves], *missing = NULL;
     sol_status_t status = refuse_call(moe, args == NULL ? NULL : &args->size, sizeof *args,
-                                      args == NULL ? 0 : args->tokens, stream, who);
+                                      args == NULL ? 0 : args->tokens, who);
     status = status == SOL_OK ? refuse_phase(moe, halves, true, who) : status;
     if (status != SOL_OK) {
         return status;
@@ -396,11 +389,14 @@ static sol_status_t exchange(struct sol_moe *moe, bool back)
     const int n = moe->shape.nranks;
     const size_t stride = moe->shape.stride;
     scale(moe->sent, 4 * n, stride);
-    sol_status_t status =
-        back ? sol_all_to_all_v(moe->in, moe->came, moe->came_displs, moe->out, moe->sent,
-                                moe->sent_displs, SOL_UINT8, moe->comm, NULL)
-             : sol_all_to_all_v(moe->out, moe->sent, moe->sent_displs, moe->in, moe->came,
-                                moe->came_displs, SOL_UINT8, moe->comm, NULL);
+    sol_call_t call = {.func = SOL_FUNC_ALL_TO_ALL_V, .dtype = SOL_UINT8};
+    call.send = back ? moe->in : moe->out;
+    call.sendcounts = back ? moe->came : moe->sent;
+    call.senddispls = back ? moe->came_displs : moe->sent_displs;
+    call.recv = back ? moe->out : moe->in;
+    call.recvcounts = back ? moe->sent : moe->came;
+    call.recvdispls = back ? moe->sent_displs : moe->came_displs;
+    sol_status_t status = sol_step(moe->comm, &call);
     for (int i = 0; i < 4 * n; i++) {
         moe->sent[i] /= stride;
     }
@@ -414,7 +410,11 @@ static sol_status_t move_tokens(struct sol_moe *moe, const sol_moe_dispatch_args
     for (int r = 0; r < n; r++) {
         counts[r] = moe->sent[r];
     }
-    sol_status_t status = sol_all_to_all(counts, counts + n, 1, SOL_UINT64, moe->comm, NULL);
+    sol_status_t status = sol_step(moe->comm, &(sol_call_t){.func = SOL_FUNC_ALL_TO_ALL,
+                                                            .send = counts,
+                                                            .recv = counts + n,
+                                                            .count = 1,
+                                                            .dtype = SOL_UINT64});
     for (int r = 0; r < n; r++) {
         moe->came[r] = (size_t)counts[n + r];
     }
@@ -487,18 +487,16 @@ static sol_status_t submit(const struct own *own, const void *send, void *recv, 
     call.send = own->halves & SOL_MOE_SEND ? send : NULL;
     call.recv = own->halves & SOL_MOE_RECV ? recv : NULL;
     call.stream = stream;
-    return sol_fused_submit(own->moe->comm, names[own->dispatch == NULL][own->halves], &call,
-                            run_own, own);
+    return sol_fused_perform(own->moe->comm, &call, run_own, own);
 }
 
-static sol_status_t dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args, unsigned halves,
-                             void *stream)
+/* By the thread that is inside, as the next one: what is read and written of the handle is not
+ * another thread's call's. */
+static sol_status_t dispatch_inside(sol_moe_t moe, const sol_moe_dispatch_args_t *args,
+                                    unsigned halves, void *stream)
 {
     const struct own own = {moe, args, NULL, halves};
-    if (!valid(moe)) {
-        return refuse_handle(names[0][halves], moe);
-    }
-    sol_status_t status = refuse_dispatch(moe, args, halves, stream);
+    sol_status_t status = refuse_dispatch(moe, args, halves);
     if (status != SOL_OK) {
         return status;
     }
@@ -512,14 +510,11 @@ static sol_status_t dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args,
     return status;
 }
 
-static sol_status_t combine(sol_moe_t moe, const sol_moe_combine_args_t *args, unsigned halves,
-                            void *stream)
+static sol_status_t combine_inside(sol_moe_t moe, const sol_moe_combine_args_t *args,
+                                   unsigned halves, void *stream)
 {
     const struct own own = {moe, NULL, args, halves};
-    if (!valid(moe)) {
-        return refuse_handle(names[1][halves], moe);
-    }
-    sol_status_t status = refuse_combine(moe, args, halves, stream);
+    sol_status_t status = refuse_combine(moe, args, halves);
     if (status != SOL_OK) {
         return status;
     }
@@ -530,6 +525,32 @@ static sol_status_t combine(sol_moe_t moe, const sol_moe_combine_args_t *args, u
         moe->phase = halves & SOL_MOE_RECV ? SOL_MOE_IDLE : SOL_MOE_COMBINING;
     }
     return status;
+}
+
+/* Inside, if the handle is one and no other thread is. */
+static sol_status_t enter(sol_moe_t moe, const void *stream, const char *who)
+{
+    if (!valid(moe)) {
+        return refuse_handle(who, moe);
+    }
+    sol_status_t status = sol_fused_usable(moe->comm, who, stream);
+    return status == SOL_OK ? sol_fused_begin(moe->comm, who) : status;
+}
+
+static sol_status_t dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args, unsigned halves,
+                             void *stream)
+{
+    sol_status_t status = enter(moe, stream, names[0][halves]);
+    return status != SOL_OK ? status
+                            : sol_fused_end(moe->comm, dispatch_inside(moe, args, halves, stream));
+}
+
+static sol_status_t combine(sol_moe_t moe, const sol_moe_combine_args_t *args, unsigned halves,
+                            void *stream)
+{
+    sol_status_t status = enter(moe, stream, names[1][halves]);
+    return status != SOL_OK ? status
+                            : sol_fused_end(moe->comm, combine_inside(moe, args, halves, stream));
 }
 
 sol_status_t sol_moe_dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args, void *stream)

@@ -123,7 +123,11 @@ static sol_status_t some_rows(sol_comm_t comm, const sol_norm_args_t *args, size
     const size_t count = rows * args->hidden, size = sol_dtype_size(args->dtype);
     sol_norm_widen(scratch, (const char *)args->input + first * args->hidden * size, args->dtype,
                    count);
-    sol_status_t status = sol_all_reduce(scratch, scratch, count, SOL_FLOAT32, SOL_SUM, comm, NULL);
+    sol_status_t status = sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_REDUCE,
+                                                       .send = scratch,
+                                                       .recv = scratch,
+                                                       .count = count,
+                                                       .dtype = SOL_FLOAT32});
     if (status != SOL_OK) {
         return status;
     }
@@ -140,7 +144,7 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_norm_args_t *args)
 {
     const size_t row = args->hidden * sizeof(float);
     if (args->tokens == 0 || args->hidden == 0) {
-        return sol_all_reduce(NULL, NULL, 0, SOL_FLOAT32, SOL_SUM, comm, NULL);
+        return sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_REDUCE, .dtype = SOL_FLOAT32});
     }
     size_t rows = row < SCRATCH_BYTES ? SCRATCH_BYTES / row : 1;
     rows = rows < args->tokens ? rows : args->tokens;
@@ -176,8 +180,11 @@ sol_status_t sol_all_reduce_norm(const sol_norm_args_t *given, sol_comm_t comm, 
     }
     if (comm->backend->all_reduce_norm == NULL) {
         /* (without shards both forms give the same; one is enough where messages are copies) */
-        return args.form == SOL_NORM_TWO_SHOT || args.shards != 0 ? sol_norm_two_shot(comm, &args)
-                                                                  : run_plain(comm, &args);
+        const bool two = args.form == SOL_NORM_TWO_SHOT || args.shards != 0;
+        status = sol_fused_begin(comm, WHO);
+        return status != SOL_OK ? status
+                                : sol_fused_end(comm, two ? sol_norm_two_shot(comm, &args)
+                                                          : run_plain(comm, &args));
     }
     sol_call_t call;
     memset(&call, 0, sizeof call);

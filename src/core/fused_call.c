@@ -29,23 +29,38 @@ sol_status_t sol_fused_usable(sol_comm_t comm, const char *who, const void *stre
     return SOL_OK;
 }
 
-sol_status_t sol_fused_submit(sol_comm_t comm, const char *who, sol_call_t *call, sol_fused_run run,
-                              const void *args)
+sol_status_t sol_fused_begin(sol_comm_t comm, const char *who)
 {
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, who);
+    return sol_use_begin(comm) ? SOL_OK : sol_use_refused(comm, who);
+}
+
+sol_status_t sol_fused_end(sol_comm_t comm, sol_status_t status)
+{
+    sol_use_end();
+    if (status != SOL_OK) {
+        sol_dump_failed(comm);
     }
+    return status;
+}
+
+sol_status_t sol_fused_perform(sol_comm_t comm, sol_call_t *call, sol_fused_run run,
+                               const void *args)
+{
     call->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed) + 1;
     sol_flight_begin(comm->flight, call, comm->blocking);
     /* release: the record is there before the number; pairs with the acquire in dump.c */
     atomic_store_explicit(&comm->sequence, call->sequence, memory_order_release);
     sol_status_t status = run(comm, call, args);
     sol_flight_end(comm->flight, call->sequence, status);
-    sol_use_end();
-    if (status != SOL_OK) {
-        sol_dump_failed(comm);
-    }
     return status;
+}
+
+sol_status_t sol_fused_submit(sol_comm_t comm, const char *who, sol_call_t *call, sol_fused_run run,
+                              const void *args)
+{
+    sol_status_t status = sol_fused_begin(comm, who);
+    return status != SOL_OK ? status
+                            : sol_fused_end(comm, sol_fused_perform(comm, call, run, args));
 }
 
 void *sol_fused_scratch(sol_comm_t comm, const char *who, size_t bytes)

@@ -65,7 +65,7 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_linear_args_t *args)
 {
     const size_t count = args->tokens * args->outputs;
     if (count == 0) {
-        return sol_all_reduce(NULL, NULL, 0, SOL_BFLOAT16, SOL_SUM, comm, NULL);
+        return sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_REDUCE, .dtype = SOL_BFLOAT16});
     }
     const size_t scratch = sol_linear_scratch(args) * sizeof(float);
     char *memory = sol_fused_scratch(comm, WHO, scratch + count * 2);
@@ -75,8 +75,11 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_linear_args_t *args)
     const unsigned mode = sol_fp_enter();
     sol_linear_product(args, memory + scratch, (float *)(void *)memory, false);
     sol_fp_leave(mode);
-    sol_status_t status =
-        sol_all_reduce(memory + scratch, args->output, count, SOL_BFLOAT16, SOL_SUM, comm, NULL);
+    sol_status_t status = sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_REDUCE,
+                                                       .send = memory + scratch,
+                                                       .recv = args->output,
+                                                       .count = count,
+                                                       .dtype = SOL_BFLOAT16});
     sol_free(memory);
     return status;
 }
@@ -93,7 +96,8 @@ sol_status_t sol_linear_all_reduce(const sol_linear_args_t *args, sol_comm_t com
         return status;
     }
     if (comm->backend->linear_all_reduce == NULL) {
-        return run_plain(comm, args);
+        status = sol_fused_begin(comm, WHO);
+        return status != SOL_OK ? status : sol_fused_end(comm, run_plain(comm, args));
     }
     sol_call_t call;
     memset(&call, 0, sizeof call);

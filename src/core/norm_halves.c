@@ -23,7 +23,6 @@
 #include "core/fused_call.h"
 #include "core/setup.h"
 #include "core/transfer.h"
-#include "core/use.h"
 
 #include <string.h>
 
@@ -203,18 +202,16 @@ sol_status_t sol_norm_create(sol_norm_halves_t *halves, const sol_norm_config_t 
     complete(&mine);
     const uint64_t fields[] = {mine.max_tokens,     mine.hidden, (uint64_t)mine.dtype,
                                (uint64_t)mine.form, mine.shards, (uint64_t)mine.depth};
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, CREATE);
+    status = sol_fused_begin(comm, CREATE);
+    if (status != SOL_OK) {
+        return status;
     }
     status = sol_agree_on_config(comm, SOL_AGREE_NORM, fields, sizeof fields / sizeof fields[0]);
     if (status == SOL_OK) {
         status = make(comm, &mine, &made);
     }
-    sol_use_end();
-    if (status == SOL_OK) {
+    if (sol_fused_end(comm, status) == SOL_OK) {
         *halves = made;
-    } else {
-        sol_dump_failed(comm);
     }
     return status;
 }
@@ -562,23 +559,15 @@ static sol_status_t submit(const struct own *own, void *stream)
     call.recv = own->start ? NULL : own->args->output;
     call.reduction.op = SOL_SUM;
     call.stream = stream;
-    return sol_fused_submit(own->halves->comm, own->start ? START : WAIT, &call, run_own, own);
+    return sol_fused_perform(own->halves->comm, &call, run_own, own);
 }
 
 static sol_status_t perform_plain(struct sol_norm_halves *h, const sol_norm_args_t *args, int lane,
                                   bool start)
 {
-    sol_status_t status;
-    if (!sol_use_begin(h->comm)) {
-        return sol_use_refused(h->comm, start ? START : WAIT);
-    }
     h->uses[lane] += start;
-    status = start ? start_plain(h, args, lane) : wait_plain(h, args, lane);
+    sol_status_t status = start ? start_plain(h, args, lane) : wait_plain(h, args, lane);
     h->uses[lane] -= start && status != SOL_OK;
-    sol_use_end();
-    if (status != SOL_OK) {
-        sol_dump_failed(h->comm);
-    }
     return status;
 }
 
@@ -592,45 +581,57 @@ static sol_status_t perform(struct sol_norm_halves *h, const sol_norm_args_t *ar
     return args->tokens == 0 ? SOL_OK : perform_plain(h, args, lane, start);
 }
 
-sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *given, void *stream)
+/* By the thread that is inside, as the next one: what is read and written of the handle is not
+ * another thread's call's. */
+static sol_status_t start_inside(struct sol_norm_halves *h, const sol_norm_args_t *args,
+                                 void *stream)
 {
-    sol_norm_args_t args;
-    sol_status_t status = refuse_handle(START, halves);
-    status = status == SOL_OK ? sol_norm_refuse(halves->comm, given, START, stream) : status;
-    if (status != SOL_OK) {
-        return status;
-    }
-    sol_norm_take(&args, given);
-    args.form = halves->config.form;
-    status = refuse_start(halves, &args);
-    if (status != SOL_OK) {
-        return status;
-    }
-    const int lane = (int)(halves->started % (unsigned)halves->config.depth);
-    status = perform(halves, &args, lane, true, stream);
+    const int lane = (int)(h->started % (unsigned)h->config.depth);
+    sol_status_t status = refuse_start(h, args);
+    status = status == SOL_OK ? perform(h, args, lane, true, stream) : status;
     if (status == SOL_OK) {
-        halves->under_way[lane] = (sol_norm_started_t){args.tokens, args.input};
-        halves->started++;
+        h->under_way[lane] = (sol_norm_started_t){args->tokens, args->input};
+        h->started++;
     }
     return status;
 }
 
-sol_status_t sol_norm_wait(sol_norm_halves_t halves, const sol_norm_args_t *given, void *stream)
+static sol_status_t wait_inside(struct sol_norm_halves *h, const sol_norm_args_t *args,
+                                void *stream)
 {
+    const int lane = (int)(h->waited % (unsigned)h->config.depth);
+    sol_status_t status = refuse_wait(h, args, lane);
+    status = status == SOL_OK ? perform(h, args, lane, false, stream) : status;
+    h->waited += status == SOL_OK;
+    return status;
+}
+
+/* One half: checks that need no handle, then the rest inside. */
+static sol_status_t half(sol_norm_halves_t halves, const sol_norm_args_t *given, bool start,
+                         void *stream)
+{
+    const char *who = start ? START : WAIT;
     sol_norm_args_t args;
-    sol_status_t status = refuse_handle(WAIT, halves);
-    status = status == SOL_OK ? sol_norm_refuse(halves->comm, given, WAIT, stream) : status;
+    sol_status_t status = refuse_handle(who, halves);
+    status = status == SOL_OK ? sol_norm_refuse(halves->comm, given, who, stream) : status;
     if (status != SOL_OK) {
         return status;
     }
     sol_norm_take(&args, given);
     args.form = halves->config.form;
-    const int lane = (int)(halves->waited % (unsigned)halves->config.depth);
-    status = refuse_wait(halves, &args, lane);
-    if (status != SOL_OK) {
-        return status;
-    }
-    status = perform(halves, &args, lane, false, stream);
-    halves->waited += status == SOL_OK;
-    return status;
+    status = sol_fused_begin(halves->comm, who);
+    return status != SOL_OK
+               ? status
+               : sol_fused_end(halves->comm, start ? start_inside(halves, &args, stream)
+                                                   : wait_inside(halves, &args, stream));
+}
+
+sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *args, void *stream)
+{
+    return half(halves, args, true, stream);
+}
+
+sol_status_t sol_norm_wait(sol_norm_halves_t halves, const sol_norm_args_t *args, void *stream)
+{
+    return half(halves, args, false, stream);
 }

@@ -61,8 +61,14 @@ static sol_status_t gather_input(struct two_shot *w)
         recvcounts[p] = mine * hidden;
         recvdispls[p] = (size_t)p * mine * hidden;
     }
-    return sol_all_to_all_v(w->args->input, sendcounts, senddispls, w->received, recvcounts,
-                            recvdispls, w->args->dtype, w->comm, NULL);
+    return sol_step(w->comm, &(sol_call_t){.func = SOL_FUNC_ALL_TO_ALL_V,
+                                           .send = w->args->input,
+                                           .recv = w->received,
+                                           .dtype = w->args->dtype,
+                                           .sendcounts = sendcounts,
+                                           .senddispls = senddispls,
+                                           .recvcounts = recvcounts,
+                                           .recvdispls = recvdispls});
 }
 
 /* One own row, of which all contributions are there. */
@@ -97,8 +103,14 @@ static sol_status_t share(struct two_shot *w, void *matrix, size_t bytes)
         recvdispls[p] = w->first[p] * bytes;
     }
     memcpy(w->received, (char *)matrix + w->first[rank] * bytes, mine);
-    return sol_all_to_all_v(w->received, sendcounts, senddispls, matrix, recvcounts, recvdispls,
-                            SOL_UINT8, w->comm, NULL);
+    return sol_step(w->comm, &(sol_call_t){.func = SOL_FUNC_ALL_TO_ALL_V,
+                                           .send = w->received,
+                                           .recv = matrix,
+                                           .dtype = SOL_UINT8,
+                                           .sendcounts = sendcounts,
+                                           .senddispls = senddispls,
+                                           .recvcounts = recvcounts,
+                                           .recvdispls = recvdispls});
 }
 
 static sol_status_t run_window(struct two_shot *w)
@@ -129,7 +141,7 @@ sol_status_t sol_norm_two_shot(sol_comm_t comm, const sol_norm_args_t *args)
 {
     const size_t n = (size_t)comm->nranks, row = args->hidden * sizeof(float);
     if (args->tokens == 0 || args->hidden == 0) {
-        return sol_all_reduce(NULL, NULL, 0, SOL_FLOAT32, SOL_SUM, comm, NULL);
+        return sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_REDUCE, .dtype = SOL_FLOAT32});
     }
     const size_t most = (args->tokens + n - 1) / n; /* rows of an owner */
     size_t step = row < WINDOW_BYTES ? WINDOW_BYTES / row : 1;

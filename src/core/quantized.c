@@ -63,12 +63,20 @@ static void sum_ranks(const work_t *w, size_t groups, int nranks, sol_dtype_t wi
     }
 }
 
+/* `wire`: the wire's type, so that ranks that pass another are told. */
+static sol_status_t gather(sol_comm_t comm, const work_t *w, size_t bytes, sol_dtype_t wire)
+{
+    return sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_GATHER,
+                                        .send = w->own,
+                                        .recv = w->all,
+                                        .count = bytes,
+                                        .dtype = wire});
+}
+
 /* Every rank sums up everything. */
 static sol_status_t one_step(sol_comm_t comm, const work_t *w, size_t groups, sol_dtype_t wire)
 {
-    /* the wire's type, so that ranks that pass another are told */
-    sol_status_t status =
-        sol_all_gather(w->own, w->all, groups * SOL_PACKED_GROUP, wire, comm, NULL);
+    sol_status_t status = gather(comm, w, groups * SOL_PACKED_GROUP, wire);
     if (status == SOL_OK) {
         const unsigned mode = sol_fp_enter();
         sum_ranks(w, groups, comm->nranks, wire);
@@ -81,7 +89,11 @@ static sol_status_t one_step(sol_comm_t comm, const work_t *w, size_t groups, so
 static sol_status_t two_steps(sol_comm_t comm, const work_t *w, size_t share, sol_dtype_t wire)
 {
     const size_t bytes = share * SOL_PACKED_GROUP;
-    sol_status_t status = sol_all_to_all(w->own, w->all, bytes, wire, comm, NULL);
+    sol_status_t status = sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_TO_ALL,
+                                                       .send = w->own,
+                                                       .recv = w->all,
+                                                       .count = bytes,
+                                                       .dtype = wire});
     if (status != SOL_OK) {
         return status;
     }
@@ -89,7 +101,7 @@ static sol_status_t two_steps(sol_comm_t comm, const work_t *w, size_t share, so
     sum_ranks(w, share, comm->nranks, wire);
     sol_quantise(w->own, w->sums, SOL_FLOAT32, share * SOL_QUANTIZED_GROUP, share, wire);
     sol_fp_leave(mode);
-    status = sol_all_gather(w->own, w->all, bytes, wire, comm, NULL);
+    status = gather(comm, w, bytes, wire);
     if (status == SOL_OK) {
         mode = sol_fp_enter();
         sol_dequantise(w->sums, w->all, share * (size_t)comm->nranks, wire, false);
@@ -124,7 +136,7 @@ static sol_status_t run_plain(sol_comm_t comm, const sol_call_t *call, sol_dtype
     const size_t n = (size_t)comm->nranks, padded = PIECE + n;
     work_t w;
     if (call->count == 0) {
-        return sol_all_reduce(NULL, NULL, 0, call->dtype, SOL_SUM, comm, NULL);
+        return sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_REDUCE, .dtype = call->dtype});
     }
     w.own = sol_calloc(padded, SOL_PACKED_GROUP);
     w.all = sol_calloc(padded * n, SOL_PACKED_GROUP);
@@ -172,7 +184,9 @@ sol_status_t sol_all_reduce_quantized(const void *sendbuf, void *recvbuf, size_t
         return status;
     }
     const struct how how = {wire, sol_quantized_steps(count, comm->nranks, steps)};
-    return comm->backend->all_reduce_quantized == NULL
-               ? run_plain(comm, &call, wire, how.steps)
-               : sol_fused_submit(comm, WHO, &call, run_own, &how);
+    if (comm->backend->all_reduce_quantized != NULL) {
+        return sol_fused_submit(comm, WHO, &call, run_own, &how);
+    }
+    status = sol_fused_begin(comm, WHO);
+    return status != SOL_OK ? status : sol_fused_end(comm, run_plain(comm, &call, wire, how.steps));
 }

@@ -9,7 +9,6 @@
 #include "core/transfer.h"
 #include "core/fused_call.h"
 #include "core/setup.h"
-#include "core/use.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -396,15 +395,10 @@ static sol_status_t perform(sol_transfer_t t, const sol_transfer_work_t *work, c
     if (status != SOL_OK || work->n == 0) {
         return status;
     }
-    if (!sol_use_begin(t->comm)) {
-        return sol_use_refused(t->comm, who);
-    }
-    status = t->comm->backend->transfer_write(t->comm, t, work);
-    sol_use_end();
-    if (status != SOL_OK) {
-        sol_dump_failed(t->comm);
-    }
-    return status;
+    status = sol_fused_begin(t->comm, who);
+    return status != SOL_OK
+               ? status
+               : sol_fused_end(t->comm, t->comm->backend->transfer_write(t->comm, t, work));
 }
 
 sol_status_t sol_transfer_write(const sol_write_t *writes, size_t nwrites, int counter,
@@ -570,17 +564,14 @@ sol_status_t sol_transfer_await(sol_transfer_t transfer, int counter, int from, 
         return status;
     }
     sol_comm_t comm = transfer->comm;
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, who);
+    status = sol_fused_begin(comm, who);
+    if (status != SOL_OK) {
+        return status;
     }
     status = comm->backend->transfer_await != NULL
                  ? comm->backend->transfer_await(comm, transfer, counter, from, value, stream)
                  : sol_transfer_await_as(transfer, who, counter, from, value);
-    sol_use_end();
-    if (status != SOL_OK) {
-        sol_dump_failed(comm);
-    }
-    return status;
+    return sol_fused_end(comm, status);
 }
 
 sol_status_t sol_transfer_wait(sol_transfer_t transfer, int counter, int from, uint64_t value,

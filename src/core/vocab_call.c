@@ -88,7 +88,11 @@ static sol_status_t some_tokens(sol_comm_t comm, const sol_vocab_args_t *args, s
         sol_vocab_local(args, first + t, scratch + t * words);
     }
     sol_fp_leave(mode);
-    sol_status_t status = sol_all_gather(scratch, all, count, SOL_UINT64, comm, NULL);
+    sol_status_t status = sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_GATHER,
+                                                       .send = scratch,
+                                                       .recv = all,
+                                                       .count = count,
+                                                       .dtype = SOL_UINT64});
     if (status != SOL_OK) {
         return status;
     }
@@ -103,7 +107,7 @@ static sol_status_t some_tokens(sol_comm_t comm, const sol_vocab_args_t *args, s
 static sol_status_t run_plain(sol_comm_t comm, const sol_vocab_args_t *args)
 {
     if (args->tokens == 0) {
-        return sol_all_gather(NULL, NULL, 0, SOL_UINT64, comm, NULL);
+        return sol_step(comm, &(sol_call_t){.func = SOL_FUNC_ALL_GATHER, .dtype = SOL_UINT64});
     }
     const size_t one = words_of(args) * sizeof(uint64_t) * (size_t)(comm->nranks + 1);
     size_t tokens = one < SCRATCH_BYTES ? SCRATCH_BYTES / one : 1;
@@ -133,7 +137,8 @@ sol_status_t sol_vocab_topk(const sol_vocab_args_t *args, sol_comm_t comm, void 
         return status;
     }
     if (comm->backend->vocab_topk == NULL) {
-        return run_plain(comm, args);
+        status = sol_fused_begin(comm, WHO);
+        return status != SOL_OK ? status : sol_fused_end(comm, run_plain(comm, args));
     }
     sol_call_t call;
     memset(&call, 0, sizeof call);

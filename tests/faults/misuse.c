@@ -119,76 +119,6 @@ static void destroyed_while_used(team_t *team, int rank, void *arg)
     team_barrier(team);
 }
 
-/* A set-up of several steps is one call: no other thread's call comes between them. */
-struct knocker {
-    team_t *team;
-    sol_transfer_t transfer;
-    int rank;
-    _Atomic int stop, refused;
-    int between; /* let in, and refused again later */
-};
-
-static void *knock(void *arg)
-{
-    struct knocker *k = arg;
-    const sol_write_t nothing = {.peer = k->rank};
-    int let_in = 0;
-    while (atomic_load(&k->stop) == 0) {
-        if (sol_transfer_write(&nothing, 1, SOL_NO_COUNTER, SOL_COUNT_WRITES, k->transfer, NULL) ==
-            SOL_OK) {
-            let_in += k->refused > 0;
-        } else {
-            k->between += let_in;
-            let_in = 0;
-            if (k->refused++ == 0)
-                fault_raise(k->team, 0);
-        }
-    }
-    return NULL;
-}
-
-static void set_up_in_steps(team_t *team, int rank, void *arg)
-{
-    const bool moe = *(int *)arg != 0;
-    sol_norm_config_t norm_config = SOL_NORM_CONFIG_INIT;
-    sol_moe_config_t moe_config = SOL_MOE_CONFIG_INIT;
-    sol_norm_halves_t halves = NULL;
-    sol_moe_t experts = NULL;
-    sol_transfer_config_t transfer_config = SOL_TRANSFER_CONFIG_INIT;
-    sol_region_t region = {NULL, 0};
-    sol_comm_t comm;
-    pthread_t thread;
-    transfer_config.regions = &region, transfer_config.nregions = 1;
-    norm_config.max_tokens = 4, norm_config.hidden = 64, norm_config.dtype = SOL_FLOAT32;
-    moe_config.max_tokens = 4, moe_config.hidden = 128, moe_config.dtype = SOL_FLOAT32;
-    moe_config.experts = 4, moe_config.top_k = 1;
-    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm))
-        return;
-    struct knocker k = {.team = team, .rank = rank};
-    if (!TEAM_OK(team, rank, sol_transfer_create(comm, &transfer_config, &k.transfer), comm))
-        return;
-    if (rank == 0)
-        TEAM_CHECK(team, rank, pthread_create(&thread, NULL, knock, &k) == 0);
-    else /* rank 0 is in the first step, which waits for this rank */
-        fault_await(team, 0);
-    sol_status_t status;
-    do { /* the knocker may be in at the first try */
-        status = moe ? sol_moe_create(&experts, &moe_config, comm)
-                     : sol_norm_create(&halves, &norm_config, comm);
-    } while (status == SOL_ERR_STATE && rank == 0 && k.refused == 0);
-    team_expect(team, rank, "the set-up", status, SOL_OK, comm);
-    if (rank == 0) {
-        k.stop = 1;
-        pthread_join(thread, NULL);
-        TEAM_CHECK(team, rank, k.between == 0);
-    }
-    TEAM_OK(team, rank, sol_transfer_destroy(k.transfer), comm);
-    TEAM_OK(team, rank, sol_moe_destroy(experts), comm);
-    TEAM_OK(team, rank, sol_norm_destroy(halves), comm);
-    fault_still_works(team, rank, comm);
-    TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
-}
-
 /* ------------------------------------------------------------- handles */
 
 /* Used after destroy, although others were made since; and pointers that never were one. */
@@ -409,8 +339,6 @@ const fault_case_t fault_misuse[] = {
      .threads = true,
      .argument = 10},
     {.name = "misuse: destroyed while used", .run = destroyed_while_used, .nranks = 2},
-    {.name = "misuse: a set-up in steps, norm", .run = set_up_in_steps, .nranks = 2},
-    {.name = "misuse: a set-up in steps, moe", .run = set_up_in_steps, .nranks = 2, .argument = 1},
     {.name = "misuse: stale handles", .run = stale_handles, .nranks = 1},
     {.name = "misuse: handles whose communicator went", .run = orphans, .nranks = 2},
     {.name = "misuse: unbalanced groups", .run = unbalanced_groups, .nranks = 2},
