@@ -35,7 +35,9 @@
  *    at once. One communicator is used by one thread at a time, except for
  *    sol_comm_abort, sol_comm_async_error, sol_comm_query, sol_comm_dump and
  *    sol_last_error, which may be called from any thread at any time before
- *    sol_comm_destroy. Of two calls at once the second one gets SOL_ERR_STATE.
+ *    sol_comm_destroy. Of two calls at once the second one gets SOL_ERR_STATE
+ *    and has done nothing, also one that frees something (sol_mem_free, a
+ *    handle's destroy): try again when the other has returned.
  *  - After sol_comm_sleep, until sol_comm_wake, every call that would move data or
  *    set something up returns SOL_ERR_STATE.
  *  - After fork() a communicator belongs to the parent: in the child every
@@ -360,7 +362,7 @@ typedef enum sol_residence {
 SOL_API sol_status_t sol_redop_create_premul_sum(sol_redop_t *op, const void *scalar,
                                                  sol_dtype_t dtype, sol_residence_t residence,
                                                  sol_comm_t comm);
-/** Free it. Local. Operations already enqueued are not affected. Errors: ARGUMENT. */
+/** Free it. Local; any thread. Operations already enqueued are not affected. Errors: ARGUMENT. */
 SOL_API sol_status_t sol_redop_destroy(sol_redop_t op, sol_comm_t comm);
 
 /* --------------------------------------------------------------- symmetric memory */

@@ -17,7 +17,8 @@ from typing import Any
 
 from . import _arrays
 from ._arrays import Buffer, buffer_of, dtype_code, dtype_name, itemsize, like, shape_of, stream_of
-from ._library import Config, Info, LinearArgs, NormArgs, UniqueId, VocabArgs, check, failure, fast, lib, unique_id
+from ._library import (Config, Info, LinearArgs, NormArgs, StateError, UniqueId, VocabArgs, check, failure, fast,
+                       lib, unique_id)
 from ._transfer import Transfer
 
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}
@@ -136,8 +137,8 @@ class Communicator:
     the parent, and calls raise StateError.
     """
 
-    __slots__ = ("_handle", "_pid", "_blocking", "_memories", "_left", "_closed", "_index", "rank", "size",
-                 "backend", "device", "__weakref__")
+    __slots__ = ("_handle", "_pid", "_blocking", "_memories", "_left", "_late", "_closed", "_index", "rank",
+                 "size", "backend", "device", "__weakref__")
 
     def __init__(self, handle: int) -> None:
         """Takes a sol_comm_t over. Use the class methods."""
@@ -150,6 +151,7 @@ class Communicator:
         # NormHalves that were collected while a GPU may have used them, with what they kept: theirs
         # until the end, since sol_comm_destroy waits for the last kernel, or until a sleep.
         self._left: list[tuple[int, Any]] = []
+        self._late: list[tuple[Any, tuple[Any, ...]]] = []  # of _give_back
         self._closed = False
         self._index = next(_numbers)
         _numbered[self._index] = self
@@ -274,6 +276,20 @@ class Communicator:
         state = "closed" if self._handle is None else self.backend
         return f"<solccl.Communicator rank {self.rank} of {self.size}, {state}>"
 
+    def _give_back(self, free: Any, *arguments: Any) -> int:
+        """Objects are collected as garbage in any thread: a call of another one may be going on, and
+        `free` be refused. Then it is done later."""
+        status = int(free(*arguments))
+        if status == StateError.status:
+            self._late.append((free, arguments))
+            return 0
+        return status
+
+    def _give_back_late(self) -> None:
+        late, self._late = self._late, []
+        for free, arguments in late:
+            self._give_back(free, *arguments)
+
     def abort(self) -> None:
         """End all waits of all ranks, from any thread; they raise AbortedError."""
         check(lib.sol_comm_abort(self._h()), self._handle)
@@ -287,6 +303,7 @@ class Communicator:
         if level not in levels:
             raise ValueError(f'level is {level!r}: expected "keep" or "discard"')
         comm = self._h()
+        self._give_back_late()
         while self._left:
             check(lib.sol_norm_destroy(self._left.pop()[0]), comm)
         check(lib.sol_comm_sleep(comm, levels[level]), self._handle)
@@ -758,7 +775,9 @@ class Communicator:
             raise ValueError(f"shape is {shape}: expected no negative number")
         count = _arrays._product(shape)
         memory = c_void_p()
-        check(lib.sol_mem_alloc(self._h(), count * itemsize(code), byref(memory)), self._handle)
+        comm = self._h()
+        self._give_back_late()
+        check(lib.sol_mem_alloc(comm, count * itemsize(code), byref(memory)), self._handle)
         owner = _Symmetric(self, memory.value or 0, count * itemsize(code))
         return owner.array(shape, dtype, code)
 
@@ -782,7 +801,7 @@ class _Symmetric:
         if comm._handle is None or comm._pid != os.getpid():
             return
         if self.address:
-            lib.sol_mem_free(comm._handle, self.address)
+            comm._give_back(lib.sol_mem_free, comm._handle, self.address)
         if comm._closed and comm._memories == 0:
             handle, comm._handle = comm._handle, None
             lib.sol_comm_destroy(handle)

@@ -84,7 +84,7 @@ class Moe:
         """Free it; local. Before the communicator is closed. Twice is fine."""
         handle, self._handle = self._handle, None
         if handle is not None and self._pid == os.getpid() and self._comm._handle is not None:
-            check(lib.sol_moe_destroy(handle))
+            check(self._comm._give_back(lib.sol_moe_destroy, handle))
 
     def __del__(self) -> None:
         try:

@@ -99,7 +99,7 @@ class NormHalves:
         if handle is None or self._pid != os.getpid() or comm._handle is None:
             return
         if comm._blocking or (finish and _finish_device(comm.device)):
-            check(lib.sol_norm_destroy(handle), comm._handle)
+            check(comm._give_back(lib.sol_norm_destroy, handle), comm._handle)
         else:
             comm._left.append((handle, under_way))
 

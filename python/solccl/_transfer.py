@@ -67,9 +67,9 @@ class Transfer:
 
     def close(self) -> None:
         """Give it up. Local. Twice is fine; closing the communicator does it too."""
-        handle, self._handle = self._handle, None
-        if handle is not None and self._comm._handle is not None and not self._comm._closed:
-            check(lib.sol_transfer_destroy(handle), self._comm._handle)
+        if self._handle is not None and self._comm._handle is not None and not self._comm._closed:
+            check(lib.sol_transfer_destroy(self._handle), self._comm._handle)
+        self._handle = None
 
     def __enter__(self) -> Transfer:
         return self

@@ -169,8 +169,8 @@ typedef struct sol_backend {
     sol_status_t (*transfer_read)(sol_comm_t comm, struct sol_transfer *transfer, int counter,
                                   uint64_t *values);
 
-    /* Make the communicator fail, on all ranks, with this text; returns `status`. Of the thread
-     * that uses it. NULL: sol_comm_fail has to do. */
+    /* Make the communicator fail, on all ranks, with this text; returns `status`. Any
+     * thread. NULL: sol_comm_fail has to do. */
     sol_status_t (*fail)(sol_comm_t comm, sol_status_t status, const char *text);
 
     /* For kernels of the caller's: where every rank's part of `memory`, of mem_alloc, is mapped,

@@ -59,8 +59,6 @@ static void put_handle(sol_comm_t comm)
     sol_flight_t *flight = comm->flight;
     comm->flight = NULL;
     sol_flight_put(flight);
-    pthread_mutex_destroy(&comm->error_lock);
-    pthread_mutex_destroy(&comm->use_lock);
     spare_hold();
     comm->next_spare = NULL;
     if (spare_last != NULL) {
@@ -86,9 +84,12 @@ static sol_comm_t reuse_handle(void)
     return comm;
 }
 
-/* All of it but its place in the list of all handles, which others may be walking. */
+/* All of it but its place in the list of all handles, which others may be walking. Its locks last
+ * until now: a thread that came too late finds out under them. */
 static void clear_handle(sol_comm_t comm)
 {
+    pthread_mutex_destroy(&comm->error_lock);
+    pthread_mutex_destroy(&comm->use_lock);
     char *link = (char *)&comm->next_ever, *end = (char *)(comm + 1);
     char *after = link + sizeof(comm->next_ever);
     memset(comm, 0, (size_t)(link - (char *)comm));
@@ -585,7 +586,23 @@ sol_status_t sol_comm_create_from_nccl(sol_comm_t *comm, void *nccl,
 
 /* ------------------------------------------------------------------ leaving, asking */
 
-/* A dump under way, in a signal handler or another thread, may be looking at what goes now. */
+bool sol_comm_hold(sol_comm_t comm)
+{
+    atomic_fetch_add(&comm->readers, 1); /* before the look: pairs with sol_comm_free */
+    if (sol_comm_alive(comm) && comm->fork_generation == sol_fork_generation) {
+        return true;
+    }
+    atomic_fetch_sub(&comm->readers, 1);
+    return false;
+}
+
+void sol_comm_let_go(sol_comm_t comm)
+{
+    atomic_fetch_sub(&comm->readers, 1);
+}
+
+/* A dump under way, in a signal handler or another thread, or an abort, may be looking at what goes
+ * now. */
 static void let_readers_finish(sol_comm_t comm)
 {
     const struct timespec step = {.tv_nsec = 20000};
@@ -597,11 +614,11 @@ static void let_readers_finish(sol_comm_t comm)
 
 void sol_comm_free(sol_comm_t comm)
 {
+    atomic_store(&comm->magic, 0); /* first: who looks afterwards finds no communicator */
+    let_readers_finish(comm);
     sol_registrations_free(comm);
     sol_dev_records_free(comm);
     sol_transfers_free(comm);
-    atomic_store(&comm->magic, 0); /* first: who looks afterwards finds no communicator */
-    let_readers_finish(comm);
     comm->backend->close(comm);
     sol_norms_free(comm);
     sol_moes_free(comm);
@@ -620,14 +637,18 @@ sol_status_t sol_comm_destroy(sol_comm_t comm)
         return status;
     }
     if (!sol_use_take_over(comm)) {
-        atomic_store(&comm->magic, 0); /* its memory stays: it is in use */
+        if (atomic_exchange(&comm->magic, 0) == 0) {
+            return sol_comm_valid(comm, "sol_comm_destroy"); /* another thread did, meanwhile */
+        }
+        /* its memory stays: it is in use */
         return sol_thread_error(SOL_ERR_STATE,
                                 "sol_comm_destroy: a call on %s in another thread did not end: its "
                                 "memory is not freed",
                                 comm->name);
     }
     sol_group_forget(comm);
-    sol_use_leave(comm);
+    atomic_store(&comm->magic, 0);
+    sol_use_close(comm);
     sol_comm_free(comm);
     return SOL_OK;
 }
@@ -650,6 +671,9 @@ sol_status_t sol_comm_abort_reason(sol_comm_t comm, const char *reason)
     if (status != SOL_OK) {
         return status;
     }
+    if (!sol_comm_hold(comm)) {
+        return sol_comm_valid(comm, "sol_comm_abort");
+    }
     set_abort_text(comm, reason);
     atomic_store(&comm->abort_flag, 1);
     (void)sol_comm_fail(comm, SOL_ERR_ABORTED, "%s", comm->abort_text);
@@ -658,6 +682,7 @@ sol_status_t sol_comm_abort_reason(sol_comm_t comm, const char *reason)
     }
     sol_boot_interrupt(comm->boot, comm->abort_text);
     sol_dump_failed(comm);
+    sol_comm_let_go(comm);
     return SOL_OK;
 }
 
@@ -689,9 +714,13 @@ sol_status_t sol_comm_query(sol_comm_t comm, sol_comm_info_t *info)
                            .device = -1};
     own.sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
     own.asleep = atomic_load(&comm->magic) == SOL_COMM_ASLEEP;
+    if (!sol_comm_hold(comm)) {
+        return sol_comm_valid(comm, "sol_comm_query");
+    }
     if (comm->backend->query != NULL) {
         comm->backend->query(comm, &own);
     }
+    sol_comm_let_go(comm);
     memcpy(info, &own, info->size < sizeof(own) ? info->size : sizeof(own));
     return SOL_OK;
 }

@@ -25,7 +25,7 @@ struct sol_seat;
 struct sol_dev_record;
 
 struct sol_premul {
-    bool used;
+    _Atomic bool used;   /* any thread may destroy it: a finaliser, beside a call */
     unsigned generation; /* part of the handle: one that was destroyed is not taken for a new one */
     sol_dtype_t dtype;
     sol_reduction_t reduction;
@@ -48,7 +48,6 @@ struct sol_comm {
 
     /* the second is what a good call writes */
     alignas(SOL_CACHE_LINE) _Atomic(struct sol_seat *) owner; /* use.h: who came last */
-    _Atomic uint32_t readers; /* dumps that look at the backend's state now */
     sol_flight_t *flight;
 
     uint64_t timeout_ns;
@@ -61,6 +60,7 @@ struct sol_comm {
     pthread_mutex_t use_lock;        /* use.h: between threads that want in */
     char abort_text[SOL_ABORT_TEXT]; /* why, for backend->abort; set once before abort_flag */
     _Atomic int dumped;              /* its failure has been written down */
+    _Atomic uint32_t readers;        /* sol_comm_hold */
     char name[64];                   /* "comm 5f3a (name)": for texts */
     char user_name[SOL_COMM_NAME];   /* "" or the config's */
     pthread_mutex_t error_lock;      /* writers of the texts below */
@@ -71,9 +71,9 @@ struct sol_comm {
     struct sol_premul premul[SOL_MAX_PREMUL];
     struct sol_registration *registrations; /* of the one thread that uses the communicator */
     struct sol_dev_record *dev_records;     /* its device communicators; of that thread too */
-    struct sol_moe *moes;           /* of that thread too; they cannot come back from sleep */
-    struct sol_norm_halves *norms;  /* the same */
-    struct sol_transfer *transfers; /* also those that were destroyed */
+    struct sol_moe *moes;          /* of that thread too; they cannot come back from sleep */
+    struct sol_norm_halves *norms; /* the same */
+    _Atomic(struct sol_transfer *) transfers; /* also those that were destroyed */
     /* use.h: the seat of a thread that is refused memory for one of its own, and destroys it */
     alignas(SOL_CACHE_LINE) unsigned char last_seat[SOL_CACHE_LINE];
     struct sol_comm *next_spare, *next_ever; /* comm.c: handles without a communicator; all */
@@ -97,7 +97,7 @@ sol_status_t sol_comm_fail(sol_comm_t comm, sol_status_t status, const char *for
 sol_status_t sol_comm_error(sol_comm_t comm, sol_status_t status, const char *format, ...)
     SOL_PRINTF(3, 4);
 /* sol_comm_fail here, and, where the backend can tell the others, on all ranks: nobody waits for
- * one that has failed. By the thread that uses the communicator. */
+ * one that has failed. */
 sol_status_t sol_comm_fail_all(sol_comm_t comm, sol_status_t status, const char *format, ...)
     SOL_PRINTF(3, 4);
 

@@ -7,6 +7,7 @@
  * Must never: touch the protocol state of the built-in collectives.
  */
 #include "core/setup.h"
+#include "core/use.h"
 #include "proto/dev_layout.h"
 
 #include <inttypes.h>
@@ -231,9 +232,14 @@ sol_status_t sol_dev_comm_destroy(sol_comm_t comm, sol_dev_comm_t *dev)
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_dev_comm_destroy: dev is %s",
                               dev == NULL ? "NULL" : "none, or was destroyed already");
     }
-    drop_record(comm, dev->allocation);
-    status = comm->backend->mem_free(comm, dev->allocation);
-    memset(dev, 0, sizeof(*dev));
+    bool step;
+    status = sol_use_enter(comm, "sol_dev_comm_destroy", &step);
+    if (status == SOL_OK) {
+        drop_record(comm, dev->allocation);
+        status = comm->backend->mem_free(comm, dev->allocation);
+        memset(dev, 0, sizeof(*dev));
+        sol_use_exit(step);
+    }
     return status;
 }
 
@@ -251,5 +257,11 @@ sol_status_t sol_mem_window(sol_comm_t comm, void *memory, sol_window_t *window)
     if (comm->backend->dev_window == NULL) {
         return sol_comm_error(comm, SOL_ERR_UNSUPPORTED, "sol_mem_window: needs GPU ranks");
     }
-    return comm->backend->dev_window(comm, memory, window, &bound);
+    bool step;
+    status = sol_use_enter(comm, "sol_mem_window", &step);
+    if (status == SOL_OK) {
+        status = comm->backend->dev_window(comm, memory, window, &bound);
+        sol_use_exit(step);
+    }
+    return status;
 }

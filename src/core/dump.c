@@ -440,22 +440,6 @@ static int write_dump(sol_comm_t comm, int fd, const char *reason)
     return w.error;
 }
 
-/* Keeps the communicator's insides in place while its dump is written. False: it is none. */
-static bool hold(sol_comm_t comm)
-{
-    atomic_fetch_add(&comm->readers, 1); /* before the look: pairs with sol_comm_free */
-    if (sol_comm_alive(comm) && comm->fork_generation == sol_fork_generation) {
-        return true;
-    }
-    atomic_fetch_sub(&comm->readers, 1);
-    return false;
-}
-
-static void let_go(sol_comm_t comm)
-{
-    atomic_fetch_sub(&comm->readers, 1);
-}
-
 sol_status_t sol_comm_dump(sol_comm_t comm, int fd)
 {
     sol_status_t status = sol_comm_valid(comm, "sol_comm_dump");
@@ -465,11 +449,11 @@ sol_status_t sol_comm_dump(sol_comm_t comm, int fd)
     if (fd < 0) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_dump: fd is %d", fd);
     }
-    if (!hold(comm)) {
+    if (!sol_comm_hold(comm)) {
         return sol_comm_valid(comm, "sol_comm_dump");
     }
     int error = write_dump(comm, fd, "asked");
-    let_go(comm);
+    sol_comm_let_go(comm);
     return error == 0
                ? SOL_OK
                : sol_comm_error(comm, SOL_ERR_SYSTEM, "sol_comm_dump: write: %s", strerror(error));
@@ -553,11 +537,11 @@ void sol_dump_failed(sol_comm_t comm)
 {
     const place_t *where = atomic_load(&place);
     if (where == NULL || where->path[0] == '\0' || atomic_load(&comm->failed) == 0 ||
-        atomic_exchange(&comm->dumped, 1) != 0 || !hold(comm)) {
+        atomic_exchange(&comm->dumped, 1) != 0 || !sol_comm_hold(comm)) {
         return;
     }
     int error = atomic_fetch_add(&files_made, 1) < DUMPS_AT_MOST ? write_file(comm, "error") : 0;
-    let_go(comm);
+    sol_comm_let_go(comm);
     if (error != 0) {
         sol_log(SOL_LOG_WARN, "%s: no dump in SOLCCL_DUMP_DIR: %s", comm->name, strerror(error));
     }
@@ -574,9 +558,9 @@ static void on_signal(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
     for (sol_comm_t comm = sol_comm_ever(); comm != NULL; comm = comm->next_ever) {
-        if (hold(comm)) {
+        if (sol_comm_hold(comm)) {
             (void)write_file(comm, "signal");
-            let_go(comm);
+            sol_comm_let_go(comm);
         }
     }
     for (int i = 0; i < SIGNALS_AT_MOST; i++) {

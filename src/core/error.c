@@ -130,6 +130,9 @@ sol_status_t sol_comm_async_error(sol_comm_t comm, sol_status_t *error)
     if (error == NULL) {
         return sol_comm_error(comm, SOL_ERR_ARGUMENT, "sol_comm_async_error: error is NULL");
     }
+    if (!sol_comm_hold(comm)) {
+        return sol_comm_valid(comm, "sol_comm_async_error");
+    }
     if (comm->backend->poll_error != NULL) {
         comm->backend->poll_error(comm);
     }
@@ -137,5 +140,6 @@ sol_status_t sol_comm_async_error(sol_comm_t comm, sol_status_t *error)
     if (*error != SOL_OK) {
         sol_dump_failed(comm);
     }
+    sol_comm_let_go(comm);
     return SOL_OK;
 }

@@ -12,6 +12,7 @@
 #include "coll/fpmode.h"
 #include "core/fused_call.h"
 #include "core/setup.h"
+#include "core/use.h"
 
 #include <string.h>
 
@@ -228,8 +229,16 @@ sol_status_t sol_moe_destroy(sol_moe_t moe)
     if (!valid(moe)) {
         return refuse_handle("sol_moe_destroy", moe);
     }
-    sol_status_t status = sol_comm_valid(moe->comm, "sol_moe_destroy");
-    return status == SOL_OK ? let_go(moe) : status;
+    sol_comm_t comm = moe->comm;
+    bool step;
+    sol_status_t status = sol_comm_valid(comm, "sol_moe_destroy");
+    status = status == SOL_OK ? sol_use_enter(comm, "sol_moe_destroy", &step) : status;
+    if (status != SOL_OK) {
+        return status;
+    }
+    status = valid(moe) ? let_go(moe) : refuse_handle("sol_moe_destroy", moe);
+    sol_use_exit(step);
+    return status;
 }
 
 void sol_moes_free(sol_comm_t comm)
@@ -533,8 +542,13 @@ static sol_status_t enter(sol_moe_t moe, const void *stream, const char *who)
     if (!valid(moe)) {
         return refuse_handle(who, moe);
     }
-    sol_status_t status = sol_fused_usable(moe->comm, who, stream);
-    return status == SOL_OK ? sol_fused_begin(moe->comm, who) : status;
+    sol_comm_t comm = moe->comm;
+    sol_status_t status = sol_fused_usable(comm, who, stream);
+    status = status == SOL_OK ? sol_fused_begin(comm, who) : status;
+    if (status == SOL_OK && !valid(moe)) { /* since the first look */
+        status = sol_fused_end(comm, refuse_handle(who, moe));
+    }
+    return status;
 }
 
 static sol_status_t dispatch(sol_moe_t moe, const sol_moe_dispatch_args_t *args, unsigned halves,

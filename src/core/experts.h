@@ -22,7 +22,7 @@ typedef enum {
 } sol_moe_phase_t;
 
 struct sol_moe {
-    uint64_t magic;
+    _Atomic uint64_t magic;
     sol_comm_t comm;
     struct sol_moe *next_moe; /* of its communicator's */
     sol_moe_shape_t shape;

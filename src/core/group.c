@@ -271,20 +271,17 @@ static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls)
 /* With no other call on its communicator meanwhile. */
 static void run_alone(sol_job_t *job)
 {
-    if (job->comm != NULL && sol_use_held(job->comm)) { /* a step of a call */
-        job->status = job->run(job);
-        return;
-    }
-    if (job->comm != NULL && !sol_use_begin(job->comm)) {
-        job->status = sol_use_refused(job->comm, "collective set-up");
-        return;
+    bool step = true;
+    if (job->comm != NULL) {
+        job->status = sol_use_enter(job->comm, "collective set-up", &step);
+        if (job->status != SOL_OK) {
+            return;
+        }
     }
     job->status = job->run(job);
-    if (job->comm != NULL) {
-        sol_use_end();
-        if (job->status != SOL_OK) {
-            sol_dump_failed(job->comm);
-        }
+    sol_use_exit(step);
+    if (!step && job->status != SOL_OK) {
+        sol_dump_failed(job->comm);
     }
 }
 

@@ -23,6 +23,7 @@
 #include "core/fused_call.h"
 #include "core/setup.h"
 #include "core/transfer.h"
+#include "core/use.h"
 
 #include <string.h>
 
@@ -243,9 +244,22 @@ sol_status_t sol_norm_destroy(sol_norm_halves_t halves)
     if (halves == NULL) {
         return SOL_OK;
     }
-    sol_status_t status = refuse_handle("sol_norm_destroy", halves);
-    status = status == SOL_OK ? sol_comm_valid(halves->comm, "sol_norm_destroy") : status;
-    return status == SOL_OK ? let_go(halves) : status;
+    static const char who[] = "sol_norm_destroy";
+    sol_status_t status = refuse_handle(who, halves);
+    if (status != SOL_OK) {
+        return status;
+    }
+    sol_comm_t comm = halves->comm;
+    bool step;
+    status = sol_comm_valid(comm, who);
+    status = status == SOL_OK ? sol_use_enter(comm, who, &step) : status;
+    if (status != SOL_OK) {
+        return status;
+    }
+    status = refuse_handle(who, halves); /* another thread may have, since */
+    status = status == SOL_OK ? let_go(halves) : status;
+    sol_use_exit(step);
+    return status;
 }
 
 void sol_norms_free(sol_comm_t comm)
@@ -617,13 +631,18 @@ static sol_status_t half(sol_norm_halves_t halves, const sol_norm_args_t *given,
     if (status != SOL_OK) {
         return status;
     }
+    sol_comm_t comm = halves->comm;
     sol_norm_take(&args, given);
     args.form = halves->config.form;
-    status = sol_fused_begin(halves->comm, who);
-    return status != SOL_OK
-               ? status
-               : sol_fused_end(halves->comm, start ? start_inside(halves, &args, stream)
-                                                   : wait_inside(halves, &args, stream));
+    status = sol_fused_begin(comm, who);
+    if (status != SOL_OK) {
+        return status;
+    }
+    status = refuse_handle(who, halves); /* since the first look */
+    if (status == SOL_OK) {
+        status = start ? start_inside(halves, &args, stream) : wait_inside(halves, &args, stream);
+    }
+    return sol_fused_end(comm, status);
 }
 
 sol_status_t sol_norm_start(sol_norm_halves_t halves, const sol_norm_args_t *args, void *stream)

@@ -26,7 +26,7 @@ typedef struct sol_norm_room {
 } sol_norm_room_t;
 
 struct sol_norm_halves {
-    uint64_t magic;
+    _Atomic uint64_t magic;
     sol_comm_t comm;
     struct sol_norm_halves *next; /* of its communicator's */
     sol_norm_config_t config; /* form: ONE_SHOT or TWO_SHOT; no other field is 0 for a default */

@@ -5,6 +5,7 @@
  * so a destroyed one is not mistaken for the next in its slot.
  */
 #include "core/setup.h"
+#include "core/use.h"
 
 #include <string.h>
 
@@ -23,7 +24,10 @@ static int slot_of(const struct sol_comm *comm, sol_redop_t op)
         return -1;
     }
     int slot = ((int)op - SOL_FIRST_PREMUL) % SOL_MAX_PREMUL;
-    return comm->premul[slot].used && handle_of(comm, slot) == op ? slot : -1;
+    return atomic_load_explicit(&comm->premul[slot].used, memory_order_acquire) &&
+                   handle_of(comm, slot) == op
+               ? slot
+               : -1;
 }
 
 bool sol_redop_resolve(const struct sol_comm *comm, sol_redop_t op, sol_dtype_t dtype,
@@ -69,15 +73,14 @@ static sol_status_t check_premul(const sol_redop_t *op, const void *scalar, sol_
     return SOL_OK;
 }
 
-sol_status_t sol_redop_create_premul_sum(sol_redop_t *op, const void *scalar, sol_dtype_t dtype,
-                                         sol_residence_t residence, sol_comm_t comm)
+/* By the thread that is inside: no other one takes the same slot. */
+static sol_status_t make(sol_redop_t *op, const void *scalar, sol_dtype_t dtype,
+                         sol_residence_t residence, sol_comm_t comm)
 {
-    sol_status_t status = check_premul(op, scalar, dtype, residence, comm);
-    if (status != SOL_OK) {
-        return status;
-    }
     int slot = 0;
-    while (slot < SOL_MAX_PREMUL && comm->premul[slot].used) {
+    /* acquire: pairs with the release in sol_redop_destroy */
+    while (slot < SOL_MAX_PREMUL &&
+           atomic_load_explicit(&comm->premul[slot].used, memory_order_acquire)) {
         slot++;
     }
     if (slot == SOL_MAX_PREMUL) {
@@ -87,7 +90,6 @@ sol_status_t sol_redop_create_premul_sum(sol_redop_t *op, const void *scalar, so
                               SOL_MAX_PREMUL);
     }
     struct sol_premul *premul = &comm->premul[slot];
-    premul->used = true;
     premul->dtype = dtype;
     premul->reduction = (sol_reduction_t){
         .op = SOL_SUM, .premul = true, .scalar_on_device = residence == SOL_DEVICE};
@@ -97,7 +99,22 @@ sol_status_t sol_redop_create_premul_sum(sol_redop_t *op, const void *scalar, so
         memcpy(premul->reduction.scalar.immediate, scalar, sol_dtype_size(dtype));
     }
     *op = handle_of(comm, slot);
+    /* release: pairs with the acquire in slot_of, of any thread that was given the handle */
+    atomic_store_explicit(&premul->used, true, memory_order_release);
     return SOL_OK;
+}
+
+sol_status_t sol_redop_create_premul_sum(sol_redop_t *op, const void *scalar, sol_dtype_t dtype,
+                                         sol_residence_t residence, sol_comm_t comm)
+{
+    bool step;
+    sol_status_t status = check_premul(op, scalar, dtype, residence, comm);
+    status = status == SOL_OK ? sol_use_enter(comm, "sol_redop_create_premul_sum", &step) : status;
+    if (status == SOL_OK) {
+        status = make(op, scalar, dtype, residence, comm);
+        sol_use_exit(step);
+    }
+    return status;
 }
 
 sol_status_t sol_redop_destroy(sol_redop_t op, sol_comm_t comm)
@@ -114,7 +131,9 @@ sol_status_t sol_redop_destroy(sol_redop_t op, sol_comm_t comm)
                               "not destroyed",
                               (int)op);
     }
-    comm->premul[slot].used = false;
-    comm->premul[slot].generation = (comm->premul[slot].generation + 1) % GENERATIONS;
+    struct sol_premul *premul = &comm->premul[slot];
+    premul->generation = (premul->generation + 1) % GENERATIONS;
+    /* release: pairs with the acquire in make */
+    atomic_store_explicit(&premul->used, false, memory_order_release);
     return SOL_OK;
 }

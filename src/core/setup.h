@@ -20,6 +20,12 @@ sol_status_t sol_comm_valid(sol_comm_t comm, const char *who);
 sol_status_t sol_comm_healthy(sol_comm_t comm, const char *who);
 sol_status_t sol_comm_usable(sol_comm_t comm, const char *who);
 
+/* For what any thread may do at any time, beside the one that uses `comm`, with the backend's state
+ * and the boot: sol_comm_destroy waits for it. False: it is no communicator any more, or another
+ * process's. Async-signal-safe. */
+bool sol_comm_hold(sol_comm_t comm);
+void sol_comm_let_go(sol_comm_t comm);
+
 /* ---- making communicators */
 
 /* Has `rank` left or died, for certain? Its process is asked where the backend does not know. */

@@ -49,7 +49,7 @@ static sol_status_t agree(sol_comm_t comm, sol_agree_what what, sol_sleep_level_
 static sol_status_t refuse_open_handles(sol_comm_t comm)
 {
     const char *open = NULL;
-    for (const struct sol_transfer *t = comm->transfers; t != NULL; t = t->next) {
+    for (const struct sol_transfer *t = atomic_load(&comm->transfers); t != NULL; t = t->next) {
         open = atomic_load(&t->magic) == SOL_TRANSFER_MAGIC ? "sol_transfer_t" : open;
     }
     /* (on CPU ranks the latter has a transfer) */

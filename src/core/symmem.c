@@ -4,6 +4,7 @@
  * is collective and succeeds on all ranks or on none; freeing is local.
  */
 #include "core/setup.h"
+#include "core/use.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -99,7 +100,13 @@ sol_status_t sol_mem_free(sol_comm_t comm, void *memory)
     if (status != SOL_OK || memory == NULL) {
         return status;
     }
-    return comm->backend->mem_free(comm, memory);
+    bool step;
+    status = sol_use_enter(comm, "sol_mem_free", &step);
+    if (status == SOL_OK) {
+        status = comm->backend->mem_free(comm, memory);
+        sol_use_exit(step);
+    }
+    return status;
 }
 
 /* -------------------------------------------------------------------- registration */
@@ -131,23 +138,27 @@ sol_status_t sol_mem_register(sol_comm_t comm, void *memory, size_t bytes,
     if (made == NULL) {
         return sol_comm_error(comm, SOL_ERR_MEMORY, "sol_mem_register: no memory");
     }
-    status = comm->backend->mem_register(comm, memory, bytes, &made->handle);
+    bool step;
+    status = sol_use_enter(comm, "sol_mem_register", &step);
+    if (status == SOL_OK) {
+        status = comm->backend->mem_register(comm, memory, bytes, &made->handle);
+        if (status == SOL_OK) {
+            made->next = comm->registrations;
+            comm->registrations = made;
+        }
+        sol_use_exit(step);
+    }
     if (status != SOL_OK) {
         sol_free(made);
         return status;
     }
-    made->next = comm->registrations;
-    comm->registrations = made;
     *registration = made;
     return SOL_OK;
 }
 
-sol_status_t sol_mem_deregister(sol_comm_t comm, sol_registration_t registration)
+/* By the thread that is inside. */
+static sol_status_t deregister(sol_comm_t comm, struct sol_registration *registration)
 {
-    sol_status_t status = sol_comm_valid(comm, "sol_mem_deregister");
-    if (status != SOL_OK || registration == NULL) {
-        return status;
-    }
     struct sol_registration **link = &comm->registrations;
     while (*link != NULL && *link != registration) {
         link = &(*link)->next;
@@ -158,8 +169,23 @@ sol_status_t sol_mem_deregister(sol_comm_t comm, sol_registration_t registration
                               "was deregistered already");
     }
     *link = registration->next;
-    status = comm->backend->mem_deregister(comm, registration->handle);
+    sol_status_t status = comm->backend->mem_deregister(comm, registration->handle);
     sol_free(registration);
+    return status;
+}
+
+sol_status_t sol_mem_deregister(sol_comm_t comm, sol_registration_t registration)
+{
+    bool step;
+    sol_status_t status = sol_comm_valid(comm, "sol_mem_deregister");
+    if (status != SOL_OK || registration == NULL) {
+        return status;
+    }
+    status = sol_use_enter(comm, "sol_mem_deregister", &step);
+    if (status == SOL_OK) {
+        status = deregister(comm, registration);
+        sol_use_exit(step);
+    }
     return status;
 }
 

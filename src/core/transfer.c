@@ -9,16 +9,18 @@
 #include "core/transfer.h"
 #include "core/fused_call.h"
 #include "core/setup.h"
+#include "core/use.h"
 
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SPIN_ROUNDS 2000u  /* looks at the counter before the first other thought */
-#define YIELD_NS 200000u   /* then giving way, up to here */
-#define NAP_NS 50000u      /* then sleeping so long between looks */
-#define CHECK_NS 20000000u /* between looks at the peers' lives */
+#define SPIN_ROUNDS 2000u    /* looks at the counter before the first other thought */
+#define YIELD_NS 200000u     /* then giving way, up to here */
+#define NAP_NS 50000u        /* then sleeping so long between looks */
+#define CHECK_NS 20000000u   /* between looks at the peers' lives */
+#define LEAVE_NS 2000000000u /* longest that destroy waits for threads that wait */
 
 /* ------------------------------------------------------------------------------ making */
 
@@ -163,8 +165,9 @@ static void transfer_finish(sol_job_t *job, bool commit)
     struct sol_transfer *t = j->made;
     if (commit) {
         atomic_store(&t->magic, SOL_TRANSFER_MAGIC);
-        t->next = job->comm->transfers;
-        job->comm->transfers = t;
+        t->next = atomic_load(&job->comm->transfers); /* (not inside any more) */
+        while (!atomic_compare_exchange_weak(&job->comm->transfers, &t->next, t)) {
+        }
         *j->result = t;
     } else if (t != NULL) {
         release(t);
@@ -236,36 +239,80 @@ sol_status_t sol_transfer_create(sol_comm_t comm, const sol_transfer_config_t *c
 
 /* ---------------------------------------------------------------------------- leaving */
 
+static sol_status_t gone(sol_transfer_t t, const char *who)
+{
+    return sol_thread_error(SOL_ERR_ARGUMENT, "%s: transfer is %s", who,
+                            t == NULL ? "NULL" : "none, or was destroyed already");
+}
+
 /* May it be used? Its handle stays readable until its communicator is destroyed. */
 static sol_status_t valid(sol_transfer_t t, const char *who, bool healthy)
 {
     if (t == NULL || atomic_load(&t->magic) != SOL_TRANSFER_MAGIC) {
-        return sol_thread_error(SOL_ERR_ARGUMENT, "%s: transfer is %s", who,
-                                t == NULL ? "NULL" : "none, or was destroyed already");
+        return gone(t, who);
     }
     return healthy ? sol_comm_usable(t->comm, who) : sol_comm_valid(t->comm, who);
 }
 
+/* For sol_transfer_wait and _count, which any thread may call beside others: release() waits for
+ * it. False: it was destroyed. */
+static bool hold(struct sol_transfer *t)
+{
+    atomic_fetch_add(&t->waiters, 1); /* before the look: pairs with close_door */
+    if (atomic_load(&t->magic) == SOL_TRANSFER_MAGIC) {
+        return true;
+    }
+    atomic_fetch_sub(&t->waiters, 1);
+    return false;
+}
+
+static void let_go(struct sol_transfer *t)
+{
+    atomic_fetch_sub(&t->waiters, 1);
+}
+
+/* False: it is closed already. Then who waits leaves: see consider(). */
+static bool close_door(struct sol_transfer *t)
+{
+    const struct timespec step = {.tv_nsec = NAP_NS};
+    uint64_t end = sol_now_ns() + LEAVE_NS;
+    if (atomic_exchange(&t->magic, 0) != SOL_TRANSFER_MAGIC) {
+        return false;
+    }
+    while (atomic_load(&t->waiters) != 0 && sol_now_ns() < end) {
+        nanosleep(&step, NULL);
+    }
+    return true;
+}
+
 sol_status_t sol_transfer_destroy(sol_transfer_t transfer)
 {
+    static const char who[] = "sol_transfer_destroy";
+    bool step;
     if (transfer == NULL) {
         return SOL_OK;
     }
-    sol_status_t status = valid(transfer, "sol_transfer_destroy", false);
-    if (status == SOL_OK) {
-        atomic_store(&transfer->magic, 0);
-        release(transfer);
+    sol_status_t status = valid(transfer, who, false);
+    status = status == SOL_OK ? sol_use_enter(transfer->comm, who, &step) : status;
+    if (status != SOL_OK) {
+        return status;
     }
+    if (close_door(transfer)) {
+        release(transfer);
+    } else {
+        status = valid(transfer, who, false);
+    }
+    sol_use_exit(step);
     return status;
 }
 
 void sol_transfers_free(sol_comm_t comm)
 {
-    while (comm->transfers != NULL) {
-        struct sol_transfer *t = comm->transfers;
-        comm->transfers = t->next;
-        if (atomic_load(&t->magic) == SOL_TRANSFER_MAGIC) {
-            atomic_store(&t->magic, 0);
+    struct sol_transfer *next = atomic_exchange(&comm->transfers, NULL);
+    while (next != NULL) {
+        struct sol_transfer *t = next;
+        next = t->next;
+        if (close_door(t)) {
             release(t);
         }
         sol_free_late(t);
@@ -395,10 +442,14 @@ static sol_status_t perform(sol_transfer_t t, const sol_transfer_work_t *work, c
     if (status != SOL_OK || work->n == 0) {
         return status;
     }
-    status = sol_fused_begin(t->comm, who);
-    return status != SOL_OK
-               ? status
-               : sol_fused_end(t->comm, t->comm->backend->transfer_write(t->comm, t, work));
+    sol_comm_t comm = t->comm;
+    status = sol_fused_begin(comm, who);
+    if (status != SOL_OK) {
+        return status;
+    }
+    status = valid(t, who, true); /* since the first look */
+    return sol_fused_end(comm,
+                         status == SOL_OK ? comm->backend->transfer_write(comm, t, work) : status);
 }
 
 sol_status_t sol_transfer_write(const sol_write_t *writes, size_t nwrites, int counter,
@@ -496,6 +547,9 @@ static sol_status_t consider(waiting_t *w, uint64_t now)
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) != 0) {
         return sol_comm_usable(comm, w->who);
     }
+    if (atomic_load(&w->t->magic) != SOL_TRANSFER_MAGIC) {
+        return gone(w->t, w->who);
+    }
     if (now >= w->check_ns) {
         w->check_ns = now + CHECK_NS;
         if (w->suspect) {
@@ -568,6 +622,10 @@ sol_status_t sol_transfer_await(sol_transfer_t transfer, int counter, int from, 
     if (status != SOL_OK) {
         return status;
     }
+    status = valid(transfer, who, true); /* since the first look */
+    if (status != SOL_OK) {
+        return sol_fused_end(comm, status);
+    }
     status = comm->backend->transfer_await != NULL
                  ? comm->backend->transfer_await(comm, transfer, counter, from, value, stream)
                  : sol_transfer_await_as(transfer, who, counter, from, value);
@@ -584,6 +642,9 @@ sol_status_t sol_transfer_wait(sol_transfer_t transfer, int counter, int from, u
     if (status != SOL_OK) {
         return status;
     }
+    if (!hold(transfer)) {
+        return gone(transfer, who);
+    }
     waiting_t w = {.t = transfer, .who = who, .counter = counter, .from = from, .value = value};
     status =
         wait_for(&w, timeout_ms < 0 ? transfer->comm->timeout_ns : (uint64_t)timeout_ms * 1000000u,
@@ -592,6 +653,7 @@ sol_status_t sol_transfer_wait(sol_transfer_t transfer, int counter, int from, u
         describe(&w, text, sizeof(text));
         status = sol_comm_error(transfer->comm, SOL_ERR_TIMEOUT, "%s", text);
     }
+    let_go(transfer);
     return status;
 }
 
@@ -603,7 +665,13 @@ sol_status_t sol_transfer_count(sol_transfer_t transfer, int counter, int from, 
         status =
             sol_comm_error(transfer->comm, SOL_ERR_ARGUMENT, "sol_transfer_count: value is NULL");
     }
-    status = status == SOL_OK ? look(transfer, counter, from, &seen) : status;
+    if (status == SOL_OK && !hold(transfer)) {
+        return gone(transfer, "sol_transfer_count");
+    }
+    if (status == SOL_OK) {
+        status = look(transfer, counter, from, &seen);
+        let_go(transfer);
+    }
     if (status == SOL_OK) {
         *value = seen;
     }

@@ -30,6 +30,7 @@ typedef struct sol_far {
 
 struct sol_transfer {
     _Atomic uint64_t magic; /* cleared by destroy; the handle itself lives as long as comm */
+    _Atomic int waiters;    /* threads in sol_transfer_wait and _count: destroy sees them off */
     sol_comm_t comm;
     int nregions, counters;
     size_t row;      /* bytes of a counter's row */

@@ -124,6 +124,9 @@ bool sol_use_begin_slow(sol_comm_t comm)
 
 sol_status_t sol_use_refused(sol_comm_t comm, const char *who)
 {
+    if (!sol_comm_alive(comm)) { /* since the check */
+        return sol_comm_valid(comm, who);
+    }
     if (sol_seat == NULL) {
         return sol_comm_error(comm, SOL_ERR_MEMORY, "%s: no memory for a thread's first call", who);
     }
@@ -131,6 +134,12 @@ sol_status_t sol_use_refused(sol_comm_t comm, const char *who)
                           "%s: another call on this communicator is still going on in this process "
                           "(at or after #%llu): a communicator is used by one thread at a time",
                           who, (unsigned long long)atomic_load(&comm->sequence));
+}
+
+sol_status_t sol_use_enter(sol_comm_t comm, const char *who, bool *step)
+{
+    *step = sol_use_held(comm);
+    return *step || sol_use_begin(comm) ? SOL_OK : sol_use_refused(comm, who);
 }
 
 /* A thread without a seat that cannot have one: it takes the communicator's, until it leaves. */
@@ -149,9 +158,18 @@ static void leave_last_seat(sol_comm_t comm)
     }
 }
 
-void sol_use_leave(sol_comm_t comm)
+/* The communicator's own seat stays inside, so that every newcomer is refused: it may have looked
+ * at the magic before it went. */
+void sol_use_close(sol_comm_t comm)
 {
-    sol_use_end();
+    struct sol_seat *last = (struct sol_seat *)(void *)comm->last_seat;
+    pthread_mutex_lock(&comm->use_lock);
+    atomic_store(&last->inside, comm);
+    atomic_store(&comm->owner, last);
+    pthread_mutex_unlock(&comm->use_lock);
+    if (sol_seat != last) {
+        sol_use_end();
+    }
     leave_last_seat(comm);
 }
 
@@ -164,7 +182,7 @@ bool sol_use_take_over(sol_comm_t comm)
     (void)sol_comm_abort(comm); /* ends the waits of the thread inside */
     const struct timespec step = {.tv_nsec = LEAVE_STEP_NS};
     uint64_t end = sol_now_ns() + LEAVE_NS;
-    while (sol_now_ns() < end) {
+    while (sol_now_ns() < end && sol_comm_alive(comm)) { /* (another thread may destroy it) */
         if (sol_use_begin(comm)) {
             return true;
         }

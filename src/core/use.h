@@ -80,7 +80,17 @@ sol_status_t sol_use_refused(sol_comm_t comm, const char *who);
 /* For destroy: be let in, if need be after ending the waits of the thread that is inside. False: it
  * did not leave in time. Needs no memory. */
 bool sol_use_take_over(sol_comm_t comm);
-/* And out again, for good. */
-void sol_use_leave(sol_comm_t comm);
+/* And out again, for good: nobody gets in any more. */
+void sol_use_close(sol_comm_t comm);
+
+/* In for the public function `who`, which may be a step of a call that is inside already (*step):
+ * that one stays in. STATE where another thread is inside. */
+sol_status_t sol_use_enter(sol_comm_t comm, const char *who, bool *step);
+static inline void sol_use_exit(bool step)
+{
+    if (!step) {
+        sol_use_end();
+    }
+}
 
 #endif

@@ -9,6 +9,7 @@ Expected values are NumPy's, of all ranks' contributions. Rank 0 prints the sum 
 from __future__ import annotations
 
 import array
+import ctypes
 import gc
 import os
 import threading
@@ -18,6 +19,7 @@ import numpy as np
 from ranks import run_cases
 
 import solccl
+from solccl._library import Info, lib
 
 COMM = solccl.Communicator.from_env(backend="cpu", timeout=30, name="tests")
 RANK, SIZE = COMM.rank, COMM.size
@@ -556,6 +558,40 @@ def test_errors():
         raises(solccl.AbortedError, lambda: comm.recv(np.ones(1), 0))
     late = COMM.split(0, 0)
     del late
+
+
+def test_given_back_beside_a_call():
+    """What is collected while another thread is in a call is freed later, not never."""
+    def facts():
+        info = Info(size=ctypes.sizeof(Info))
+        assert lib.sol_comm_query(comm._handle, ctypes.byref(info)) == 0
+        return info
+
+    comm = COMM.split(0)
+    size = 1 << 20
+    kept, array = comm.empty(size, "uint8"), comm.empty(size, "uint8")
+    premul = comm.premul_sum(2.0, "float32")
+    before = facts().shared_bytes
+    comm.barrier()
+    sequence = facts().sequence
+    if RANK == 0:
+        thread = threading.Thread(target=lambda: comm.recv(np.empty(1), 1))
+        thread.start()
+        while facts().sequence == sequence and thread.is_alive():
+            pass
+        del array, premul  # (the thread waits for rank 1, which waits for COMM)
+        assert comm._late
+        COMM.barrier()
+        thread.join()
+    else:
+        del array, premul
+        COMM.barrier()
+        if RANK == 1:
+            comm.send(np.ones(1), 0)
+    again = comm.empty(size, "uint8")
+    assert not comm._late and facts().shared_bytes == before
+    del kept, again
+    comm.close()
 
 
 CASES = [v for k, v in sorted(globals().items()) if k.startswith("test_")]

@@ -9,6 +9,7 @@
  * because of a story passes on where the story is, not a story about a story.
  */
 #include "backend/shm/shm.h"
+#include "core/use.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -254,7 +255,9 @@ sol_status_t sol_shm_fail(sol_shm_t *s, sol_status_t status, const char *format,
     va_end(args);
     sol_comm_fail(s->comm, status, "%s", text);
     sol_shm_tell(s, status, text);
-    sol_shm_readers_leave(s);
+    if (sol_use_held(s->comm)) { /* sol_transfer_wait is not: the buffers are another thread's */
+        sol_shm_readers_leave(s);
+    }
     return status;
 }
 
