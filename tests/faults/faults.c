@@ -183,10 +183,10 @@ static void run_case(tally_t *tally, const fault_case_t *c)
 int main(int argc, char **argv)
 {
     static const fault_case_t *const tables[] = {
-        fault_bad_input, fault_bad_environment, fault_absent, fault_mismatch,
-        fault_refused,   fault_recorder,        fault_misuse, fault_regroup,
-        fault_strangers, fault_places,          fault_cause,  fault_halves,
-        fault_woken,     fault_counts,          fault_steps,  fault_races};
+        fault_bad_input, fault_bad_environment, fault_absent,  fault_mismatch,  fault_refused,
+        fault_recorder,  fault_misuse,          fault_regroup, fault_strangers, fault_places,
+        fault_cause,     fault_halves,          fault_woken,   fault_counts,    fault_steps,
+        fault_races,     fault_chaos,           fault_aborted};
     tally_t tally = {0};
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--quick") != 0)

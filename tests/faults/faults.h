@@ -22,7 +22,7 @@ typedef struct fault_case {
 extern const fault_case_t fault_bad_input[], fault_bad_environment[], fault_absent[],
     fault_mismatch[], fault_refused[], fault_recorder[], fault_misuse[], fault_regroup[],
     fault_strangers[], fault_places[], fault_cause[], fault_halves[], fault_woken[], fault_counts[],
-    fault_steps[], fault_races[]; /* end: name NULL */
+    fault_steps[], fault_races[], fault_chaos[], fault_aborted[]; /* end: name NULL */
 
 /* A CPU communicator of the whole team. False (and a failure) if it cannot be made. */
 bool fault_comm(team_t *team, int rank, int timeout_ms, sol_comm_t *comm);
