@@ -46,6 +46,28 @@ expect "killed rank" 137 'rank 0 was killed by signal 9' "$solccl" run -n 2 sh -
 # shellcheck disable=SC2016
 expect "deaf rank" 3 'rank 0 ended with status 3' "$solccl" run -n 2 sh -c \
     'trap "" TERM; test $SOLCCL_RANK = 1 || exit 3; sleep 60'
+# The others have a moment to say what they make of it, and no longer than they need: both
+# survivors tell of the death and leave a dump, long before this grace ends.
+mkdir "$out/dumps"
+begin=$SECONDS
+# shellcheck disable=SC2016
+expect "survivors say who died" 137 'rank 2 of 3: .*rank 1 \(pid [0-9]+\).* is gone' \
+    env SOLCCL_DUMP_DIR="$out/dumps" "$solccl" run -n 3 --grace 60 bash -c \
+    '[ $SOLCCL_RANK = 1 ] && { (sleep 1; kill -KILL $$) & }
+     exec "$0" perf all_reduce -b 8 -e 8 --rounds 1000 --round-ms 100 --no-bound' "$solccl"
+grep -qE 'rank 0 of 3: .*rank 1 \(pid [0-9]+\).* is gone' "$out/out"
+expect "the other survivor too" 0 '' test $? -eq 0
+expect "survivors leave dumps" 0 '^2$' bash -c 'ls "$0" | wc -l' "$out/dumps"
+expect "a grace ends with the last rank" 0 '' test $((SECONDS - begin)) -lt 40
+# shellcheck disable=SC2016
+expect "last words" 3 '^words' "$solccl" run -n 2 sh -c \
+    'test $SOLCCL_RANK = 0 || exit 3; sleep 0.05; echo words; sleep 60'
+# shellcheck disable=SC2016
+expect "no last words" 3 'rank 1 ended' "$solccl" run -n 2 --grace 0 sh -c \
+    'test $SOLCCL_RANK = 0 || exit 3; sleep 2; echo words; sleep 60'
+grep -q '^words' "$out/out"
+expect "no last words were said" 0 '' test $? -eq 1
+expect "no such grace" 2 'seconds were expected' "$solccl" run -n 2 --grace soon true
 expect "timeout" 124 '0.3 s have passed' "$solccl" run -n 2 --timeout 0.3 sleep 60
 expect "not found" 127 "cannot run 'no-such-command'" "$solccl" run -n 2 no-such-command
 expect "no ranks" 2 'a number from 1 to 64' "$solccl" run -n 65 true

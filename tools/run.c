@@ -6,11 +6,13 @@
  * Each rank gets SOLCCL_RANK, SOLCCL_SIZE, SOLCCL_LOCAL_RANK and SOLCCL_JOB (a
  * fresh secret of 64 hexadecimal digits, the same for all: who has it can join).
  *
- * What it promises: when one rank fails, the others are ended and the first
- * failing status is returned; signals are passed on; what ranks leave behind
- * when they end is adopted (PR_SET_CHILD_SUBREAPER) and ended too; ranks die with
- * it even if it is killed itself (PR_SET_PDEATHSIG; children of theirs may then
- * live on). It never waits longer than --timeout allows.
+ * What it promises: when one rank fails, the others have --grace seconds to say
+ * what they make of it (their error, a dump of their flight recorder), then they
+ * are ended, and the first failing status is returned; signals are passed on;
+ * what ranks leave behind when they end is adopted (PR_SET_CHILD_SUBREAPER) and
+ * ended too; ranks die with it even if it is killed itself (PR_SET_PDEATHSIG;
+ * children of theirs may then live on). It never waits longer than --timeout
+ * allows.
  */
 #include "tool.h"
 
@@ -33,7 +35,11 @@
 #define STATUS_CANNOT_RUN 126
 #define STATUS_NOT_FOUND 127
 #define STATUS_SIGNAL 128    /* plus the signal, as shells do */
-#define GRACE_NS 3000000000u /* from SIGTERM to SIGKILL */
+#define DEATH_NS 3000000000u /* from SIGTERM to SIGKILL */
+/* From a rank's failure to SIGTERM for the others. Survivors learn of a dead rank within some tens
+ * of ms (bench/lab/cpu_recovery.c); the rest is for writing on a busy machine. */
+#define GRACE_S 0.5
+#define POLL_MS 250
 #define LINE_BYTES 4096
 
 static const char help[] =
@@ -47,6 +53,8 @@ static const char help[] =
     "  -t, --timeout S    end everything after S seconds (status 124); 0: never (default)\n"
     "      --bind MODE    core: one CPU a rank where there are enough (default); none\n"
     "  -l, --label        write \"[rank] \" before each line of output\n"
+    "      --grace S      when a rank fails, give the others S seconds to say what they\n"
+    "                     make of it before they are ended (default: 0.5)\n"
     "  -k, --keep-going   when a rank fails, let the others end by themselves\n"
     "  -h, --help\n"
     "\n"
@@ -55,7 +63,7 @@ static const char help[] =
 
 struct options {
     long ranks;
-    double timeout;
+    double timeout, grace;
     bool bind, label, keep_going;
     char **command;
 };
@@ -75,7 +83,8 @@ struct launch {
     bool ending;          /* SIGTERM has been sent */
     bool killed;          /* SIGKILL has been sent */
     uint64_t deadline_ns; /* of the whole run; 0: none */
-    uint64_t kill_ns;     /* when the grace ends */
+    uint64_t end_ns;      /* when SIGTERM is due, once a rank has failed; 0: not yet */
+    uint64_t kill_ns;     /* when SIGKILL is due, once `ending` */
     int signals;          /* signalfd */
     sigset_t inherited;   /* the mask that ranks get back */
     struct stream *streams;
@@ -84,17 +93,16 @@ struct launch {
 
 static int parse(int argc, char **argv, struct options *options)
 {
-    static const struct option longs[] = {{"ranks", required_argument, NULL, 'n'},
-                                          {"timeout", required_argument, NULL, 't'},
-                                          {"bind", required_argument, NULL, 'b'},
-                                          {"label", no_argument, NULL, 'l'},
-                                          {"keep-going", no_argument, NULL, 'k'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option longs[] = {
+        {"ranks", required_argument, NULL, 'n'}, {"timeout", required_argument, NULL, 't'},
+        {"bind", required_argument, NULL, 'b'},  {"label", no_argument, NULL, 'l'},
+        {"grace", required_argument, NULL, 'g'}, {"keep-going", no_argument, NULL, 'k'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
     int c;
 
     memset(options, 0, sizeof(*options));
     options->bind = true;
+    options->grace = GRACE_S;
     optind = 1;
     opterr = 0;
     while ((c = getopt_long(argc, argv, "+n:t:b:lkh", longs, NULL)) != -1) {
@@ -115,6 +123,10 @@ static int parse(int argc, char **argv, struct options *options)
             break;
         case 'l':
             options->label = true;
+            break;
+        case 'g':
+            if (!tool_parse_real(optarg, 0, 1e7, &options->grace))
+                return tool_usage("run", "--grace %s: seconds were expected", optarg);
             break;
         case 'k':
             options->keep_going = true;
@@ -243,7 +255,7 @@ static void end_ranks(struct launch *launch)
     if (launch->ending)
         return;
     launch->ending = true;
-    launch->kill_ns = tool_now_ns() + GRACE_NS;
+    launch->kill_ns = tool_now_ns() + DEATH_NS;
     signal_ranks(launch, SIGTERM);
     signal_ranks(launch, SIGCONT); /* a stopped rank could not end */
 }
@@ -266,7 +278,7 @@ static void rank_ended(struct launch *launch, int rank, int wait_status)
     else
         tool_error("run", "rank %d ended with status %d", rank, status);
     if (!launch->options.keep_going)
-        end_ranks(launch);
+        launch->end_ns = tool_now_ns() + (uint64_t)(launch->options.grace * 1e9);
 }
 
 static void reap(struct launch *launch)
@@ -346,20 +358,36 @@ static bool copy_lines(struct stream *stream)
     return got > 0;
 }
 
-/* Sleep until something happens, a quarter of a second at most, and copy what the ranks wrote. */
+/* How long to sleep if nothing happens: until the end of a grace, POLL_MS at most. */
+static int sleep_ms(const struct launch *launch, bool output)
+{
+    uint64_t now = tool_now_ns();
+
+    if (!launch->left)
+        return output ? 20 : 0;
+    if (launch->ending || !launch->end_ns)
+        return POLL_MS;
+    if (now >= launch->end_ns)
+        return 0;
+    now = (launch->end_ns - now) / 1000000 + 1;
+    return now < POLL_MS ? (int)now : POLL_MS;
+}
+
+/* Sleep until something happens, and copy what the ranks wrote. */
 static void wait_for_news(struct launch *launch)
 {
     struct pollfd polls[2 * SOL_MAX_RANKS + 1];
-    int i, open = 0;
+    bool output = false;
+    int i;
 
     polls[0].fd = launch->signals;
     polls[0].events = POLLIN;
     for (i = 0; i < launch->nstreams; i++) {
         polls[i + 1].fd = launch->streams[i].fd; /* -1 is skipped by poll */
         polls[i + 1].events = POLLIN;
-        open += launch->streams[i].fd >= 0;
+        output |= launch->streams[i].fd >= 0;
     }
-    if (poll(polls, (nfds_t)launch->nstreams + 1, launch->left ? 250 : open ? 20 : 0) <= 0)
+    if (poll(polls, (nfds_t)launch->nstreams + 1, sleep_ms(launch, output)) <= 0)
         return;
     for (i = 0; i < launch->nstreams; i++) {
         struct stream *stream = &launch->streams[i];
@@ -382,6 +410,8 @@ static void check_clock(struct launch *launch)
             launch->status = STATUS_TIMEOUT;
         end_ranks(launch);
     }
+    if (launch->end_ns && now >= launch->end_ns)
+        end_ranks(launch);
     if (launch->ending && !launch->killed && now >= launch->kill_ns) {
         launch->killed = true;
         signal_ranks(launch, SIGKILL);
