@@ -22,6 +22,9 @@
 
 #define MAX_FILES 4096
 #define MAX_BYTES ((off_t)16 << 20)
+/* Less than this, or than this part of all waits, is noise and makes nobody a straggler. */
+#define STRAGGLER_NS 1000000
+#define STRAGGLER_PART 10
 
 static const char help[] =
     "Usage: solccl doctor FILE|DIRECTORY...\n"
@@ -118,6 +121,14 @@ static int rank_of(const json_value_t *value, int nranks)
     return rank >= 0 && rank < nranks ? (int)rank : -1;
 }
 
+/* What is added up: of 64 ranks for 64 others it still fits (13 days each, in ns). */
+static int64_t amount(const json_value_t *value, const char *key)
+{
+    int64_t most = (int64_t)1 << 50, given = json_int(value, key, 0);
+
+    return given < 0 ? 0 : given < most ? given : most;
+}
+
 static void read_others(const json_value_t *root, struct dump *dump)
 {
     const json_value_t *array = json_get(root, "waited"), *value;
@@ -126,8 +137,8 @@ static void read_others(const json_value_t *root, struct dump *dump)
     for (value = array ? array->first : NULL; value; value = value->next) {
         rank = rank_of(value, dump->nranks);
         if (rank >= 0) {
-            dump->waits[rank] = json_int(value, "waits", 0);
-            dump->waited_ns[rank] = json_int(value, "ns", 0);
+            dump->waits[rank] = amount(value, "waits");
+            dump->waited_ns[rank] = amount(value, "ns");
         }
     }
     array = json_get(root, "peers");
@@ -157,6 +168,19 @@ static void read_others(const json_value_t *root, struct dump *dump)
     }
 }
 
+/* A wait that goes on is in no sum yet: without it, who holds everybody up now would not show. One
+ * that failed is, since a dump is written after the call. */
+static void count_present_wait(struct dump *dump)
+{
+    int rank;
+
+    for (rank = 0; !dump->error && rank < dump->nranks; rank++)
+        if (dump->waiting_for >> rank & 1) {
+            dump->waits[rank]++;
+            dump->waited_ns[rank] += dump->waiting_ns;
+        }
+}
+
 static const char *read_dump(struct dump *dump)
 {
     const json_value_t *root = dump->json.root;
@@ -176,8 +200,9 @@ static const char *read_dump(struct dump *dump)
     dump->collectives = json_int(root, "collectives", 0);
     dump->sequence = json_int(root, "sequence", 0);
     dump->error = json_text(json_get(root, "error"), "text", NULL);
-    dump->waiting_ns = json_int(root, "waiting_ns", 0);
+    dump->waiting_ns = amount(root, "waiting_ns");
     read_others(root, dump);
+    count_present_wait(dump);
     return read_ops(root, dump) ? NULL : "out of memory";
 }
 
@@ -524,6 +549,56 @@ static int print_differences(const struct group *group)
     return 0;
 }
 
+/* The next call of `func` with `place` as its peer, from number *at of the dump's calls on. */
+static const struct op *next_pair(const struct dump *dump, const char *func, int place, size_t *at)
+{
+    while (*at < dump->nops) {
+        const struct op *op = &dump->ops[(*at)++];
+
+        if (op->place == place && !strcmp(op->func, func))
+            return op;
+    }
+    return NULL;
+}
+
+/* The first send of rank `from` to rank `to` that its receive does not fit: the n-th of one belongs
+ * to the n-th of the other, which can be told as long as both recorders hold all calls. */
+static int print_pair(const struct group *group, int from, int to)
+{
+    const struct dump *sender = group->of[from], *receiver = group->of[to];
+    const struct op *send, *recv;
+    size_t sent = 0, received = 0;
+    char text[256];
+    int number;
+
+    if (!sender || !receiver || !sender->nops || !receiver->nops || sender->ops[0].sequence != 1 ||
+        receiver->ops[0].sequence != 1)
+        return 0;
+    for (number = 1; (send = next_pair(sender, "send", to, &sent)) &&
+                     (recv = next_pair(receiver, "recv", from, &received));
+         number++) {
+        if (send->count == recv->count && !strcmp(send->dtype, recv->dtype))
+            continue;
+        printf("  DIFFER at message %d from rank %d to rank %d:\n", number, from, to);
+        printf("          rank %d called #%lld %s\n", from, (long long)send->sequence,
+               call_text(send, text, sizeof(text)));
+        printf("          rank %d called #%lld %s\n", to, (long long)recv->sequence,
+               call_text(recv, text, sizeof(text)));
+        return 1;
+    }
+    return 0;
+}
+
+static int print_pairs(const struct group *group)
+{
+    int from, to, found = 0;
+
+    for (from = 0; from < group->nranks; from++)
+        for (to = 0; to < group->nranks; to++)
+            found += print_pair(group, from, to);
+    return found;
+}
+
 /* From rank to rank along who waits for whom, to where it ends. */
 static int print_chains(const struct group *group)
 {
@@ -583,7 +658,7 @@ static void print_stragglers(const struct group *group)
             worst = r;
         }
     }
-    if (worst >= 0)
+    if (most >= STRAGGLER_NS && most >= total / STRAGGLER_PART)
         printf("  STRAGGLER: rank %d was waited for %.3f ms longer than it waited itself\n", worst,
                (double)most * 1e-6);
 }
@@ -633,6 +708,7 @@ static int report(const struct dumps *dumps, const struct dump *sample)
     found += print_absent(&group);
     found += print_behind(&group);
     found += print_differences(&group);
+    found += print_pairs(&group);
     found += print_chains(&group);
     print_stragglers(&group);
     print_skew(&group);

@@ -215,6 +215,78 @@ static void doctor_seen_in_a_send(void **state)
     assert_null(strstr(out, "BEHIND"));
 }
 
+/* By signal: 0 and 2 wait for 1 now, for 2 s, which no sum holds yet. What they waited before is
+ * noise that names rank 2. */
+static void doctor_present_wait(void **state)
+{
+    static const char *const dumps[] = {
+        HEAD("0", "9", "6") "\"waiting_for\": [1], \"waiting_ns\": 2000000000, \"waited\": "
+                            "[{\"rank\": 2, \"waits\": 1, \"ns\": 53000}], \"operations\": "
+                            "[" OP("6", "6", "barrier", "0", "") "]}",
+        HEAD("1", "9", "6") "\"waited\": [{\"rank\": 2, \"waits\": 1, \"ns\": 53000}], "
+                            "\"operations\": [" OP("6", "6", "barrier", "0", "") "]}",
+        HEAD("2", "9", "6") "\"waiting_for\": [1], \"waiting_ns\": 2000000000, \"operations\": "
+                            "[" OP("6", "6", "barrier", "0", "") "]}",
+        NULL};
+    char out[4096];
+    (void)state;
+    assert_int_equal(doctor(dumps, out, sizeof(out)), 1);
+    says(out, "     1           4000.000 ms        2     0.053 ms");
+    says(out, "STRAGGLER: rank 1 was waited for 3999.947 ms longer");
+}
+
+/* Some microseconds, and a small part of long waits, make no straggler. */
+static void doctor_no_straggler(void **state)
+{
+    static const char *const little[] = {
+        HEAD("0", "9", "0") "\"waited\": [{\"rank\": 2, \"waits\": 1, \"ns\": 999999}], "
+                            "\"operations\": []}",
+        HEAD("1", "9", "0") "\"operations\": []}", NULL};
+    static const char *const balanced[] = {
+        HEAD("0", "9", "0") "\"waited\": [{\"rank\": 2, \"waits\": 9, \"ns\": 60000000}], "
+                            "\"operations\": []}",
+        HEAD("2", "9", "0") "\"waited\": [{\"rank\": 0, \"waits\": 9, \"ns\": 50000000}], "
+                            "\"operations\": []}",
+        NULL};
+    char out[4096];
+    (void)state;
+    doctor(little, out, sizeof(out));
+    says(out, "     2              1.000 ms        1     0.000 ms");
+    assert_null(strstr(out, "STRAGGLER"));
+    doctor(balanced, out, sizeof(out));
+    says(out, "     2             60.000 ms        9    50.000 ms");
+    assert_null(strstr(out, "STRAGGLER"));
+}
+
+#define PAIR(sequence, func, count, peer) OP(sequence, "0", func, count, ", \"peer\": " peer)
+
+/* Rank 0's second message to 1 is longer than 1 asks for; those to and from 2 do not count with it.
+ * Of calls that the recorder has forgotten nothing is said. */
+static void doctor_pairs(void **state)
+{
+    static const char sender[] =
+        HEAD("0", "9", "0") "\"operations\": [" PAIR("1", "send", "8", "1") "," PAIR(
+            "2", "send", "5", "2") "," PAIR("3", "recv", "4", "1") "," PAIR("4", "send", "100",
+                                                                            "1") "]}";
+    static const char receiver[] =
+        HEAD("1", "9", "0") "\"operations\": [" PAIR("1", "send", "4", "0") "," PAIR(
+            "2", "recv", "8", "0") "," PAIR("3", "recv", "7", "2") "," PAIR("4", "recv", "99",
+                                                                            "0") "]}";
+    static const char late[] =
+        HEAD("1", "9", "0") "\"operations\": [" PAIR("4", "recv", "99", "0") "]}";
+    const char *const whole[] = {sender, receiver, NULL};
+    const char *const forgotten[] = {sender, late, NULL};
+    char out[4096];
+    (void)state;
+    assert_int_equal(doctor(whole, out, sizeof(out)), 1);
+    says(out, "DIFFER at message 2 from rank 0 to rank 1:\n"
+              "          rank 0 called #4 send (100 x float32, to rank 1)\n"
+              "          rank 1 called #4 recv (99 x float32, from rank 0)\n");
+    assert_null(strstr(strstr(out, "DIFFER") + 1, "DIFFER"));
+    doctor(forgotten, out, sizeof(out));
+    assert_null(strstr(out, "DIFFER"));
+}
+
 /* The dump that knows of more arrivals counts; a strange rank in it does not. */
 static void doctor_skew(void **state)
 {
@@ -276,10 +348,17 @@ static void doctor_healthy_and_unreadable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_values),           cmocka_unit_test(json_broken),
-        cmocka_unit_test(doctor_differ),         cmocka_unit_test(doctor_behind),
-        cmocka_unit_test(doctor_seen_in_a_send), cmocka_unit_test(doctor_skew),
-        cmocka_unit_test(doctor_circle),         cmocka_unit_test(doctor_healthy_and_unreadable),
+        cmocka_unit_test(json_values),
+        cmocka_unit_test(json_broken),
+        cmocka_unit_test(doctor_differ),
+        cmocka_unit_test(doctor_behind),
+        cmocka_unit_test(doctor_seen_in_a_send),
+        cmocka_unit_test(doctor_skew),
+        cmocka_unit_test(doctor_present_wait),
+        cmocka_unit_test(doctor_no_straggler),
+        cmocka_unit_test(doctor_pairs),
+        cmocka_unit_test(doctor_circle),
+        cmocka_unit_test(doctor_healthy_and_unreadable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
