@@ -14,8 +14,10 @@
 #include "solccl/moe.h"
 #include "solccl/transfer.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STEPS 300
 #define KINDS 3 /* of each handle, at once */
@@ -31,15 +33,17 @@
 typedef struct player {
     team_t *team;
     int rank, n;
-    uint64_t random; /* the same on all ranks */
-    sol_comm_t comm, part;
+    uint64_t random;          /* the same on all ranks */
+    _Atomic(sol_comm_t) comm; /* (both atomic for look_on) */
+    sol_comm_t part;
     int part_ranks;
+    _Atomic int stop;
     bool asleep;
     sol_norm_halves_t halves[KINDS];
     int started[KINDS], waited[KINDS];
     float rows[KINDS][DEPTH][NORM_TOKENS * NORM_HIDDEN]; /* of the starts under way */
     sol_moe_t experts[KINDS];
-    sol_transfer_t transfers[KINDS];
+    _Atomic(sol_transfer_t) transfers[KINDS];
     void *windows[KINDS];
     uint64_t written[KINDS];
     char *in, *out, *more, *own;
@@ -263,7 +267,8 @@ static void transfer_create(player_t *p, draw_t d)
     if (!region.memory)
         return;
     expect(p, "transfer_create", sol_transfer_create(p->comm, &config, &made), awake(p));
-    p->transfers[d.kind] = made, p->written[d.kind] = 0;
+    p->transfers[d.kind] = made;
+    p->written[d.kind] = 0;
 }
 
 static void transfer_round(player_t *p, draw_t d)
@@ -336,10 +341,12 @@ static void shrink(player_t *p, draw_t d)
         return;
     }
     expect(p, "destroy", sol_comm_destroy(p->comm), SOL_OK);
-    p->comm = twin, p->asleep = false;
+    p->comm = twin;
+    p->asleep = false;
     memset(p->halves, 0, sizeof(p->halves));
     memset(p->experts, 0, sizeof(p->experts));
-    memset(p->transfers, 0, sizeof(p->transfers));
+    for (int i = 0; i < KINDS; i++)
+        p->transfers[i] = NULL;
     memset(p->windows, 0, sizeof(p->windows));
 }
 
@@ -393,16 +400,52 @@ static void destroy_handles(player_t *p, bool good)
     }
 }
 
+/* All that any thread may do at any time, also beside the end of what it looks at. */
+static void *look_on(void *arg)
+{
+    player_t *p = arg;
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (int i = 0; p->stop == 0; i++) {
+        sol_comm_info_t info = {.size = sizeof(info)};
+        sol_comm_t comm = p->comm;
+        sol_transfer_t t = p->transfers[i % KINDS];
+        sol_status_t error = SOL_OK, status = sol_comm_query(comm, &info);
+        uint64_t count;
+        TEAM_CHECK(p->team, p->rank,
+                   status == SOL_ERR_ARGUMENT || (status == SOL_OK && info.nranks == p->n));
+        status = sol_comm_async_error(comm, &error);
+        TEAM_CHECK(p->team, p->rank, status == SOL_ERR_ARGUMENT || error == SOL_OK);
+        status = i % 2 == 0 ? sol_transfer_count(t, 1, SOL_ANY_RANK, &count)
+                            : sol_transfer_wait(t, 1, SOL_ANY_RANK, UINT32_MAX, i % 3);
+        TEAM_CHECK(p->team, p->rank,
+                   status == SOL_OK || status == SOL_ERR_ARGUMENT || status == SOL_ERR_TIMEOUT);
+        (void)strlen(sol_last_error(comm));
+        if (i % 16 == 0)
+            (void)sol_comm_dump(comm, nowhere);
+        team_sleep_us(20);
+    }
+    close(nowhere);
+    return NULL;
+}
+
 static void life(team_t *team, int rank, void *arg)
 {
     player_t p = {.team = team, .rank = rank, .n = team->nranks, .random = team_mix(team->seed)};
-    (void)arg;
+    const bool looked_at = *(int *)arg != 0;
+    pthread_t thread;
+    sol_comm_t comm;
     p.in = calloc(1, BUFFER), p.out = calloc(1, BUFFER);
     p.more = calloc(1, BUFFER), p.own = calloc(1, REGION);
-    if (p.in && p.out && p.more && p.own && fault_comm(team, rank, FAULT_LONG_MS, &p.comm)) {
+    if (p.in && p.out && p.more && p.own && fault_comm(team, rank, FAULT_LONG_MS, &comm)) {
+        p.comm = comm;
+        if (looked_at)
+            TEAM_CHECK(team, rank, pthread_create(&thread, NULL, look_on, &p) == 0);
         for (int i = 0; i < STEPS && atomic_load(&team->failures) == 0; i++)
             step(&p, i);
         team_barrier(team);
+        p.stop = 1;
+        if (looked_at)
+            pthread_join(thread, NULL);
         const bool handles_first = team->seed & 1;
         if (handles_first)
             destroy_handles(&p, true);
@@ -420,5 +463,10 @@ static void life(team_t *team, int rank, void *arg)
 const fault_case_t fault_chaos[] = {
     {.name = "chaos, 2 ranks", .run = life, .nranks = 2, .repeat = 8},
     {.name = "chaos, 3 ranks", .run = life, .nranks = 3, .repeat = 5},
+    {.name = "chaos, looked at by other threads",
+     .run = life,
+     .nranks = 2,
+     .argument = 1,
+     .repeat = 4},
     {.name = "chaos, 2 threads", .run = life, .nranks = 2, .threads = true, .repeat = 4},
     {.name = NULL}};

@@ -63,8 +63,8 @@ struct sol_cuda {
     struct sol_gpu_state *device_state;
     struct sol_cuda_region *regions; /* newest first */
     uint64_t region_ids;             /* given so far */
-    size_t region_bytes;
-    bool asleep;
+    _Atomic size_t region_bytes;     /* (any thread may ask) */
+    _Atomic bool asleep;
     int room_left; /* an SM is left to sol_transfer_await */
 };
 

@@ -265,7 +265,7 @@ typedef struct sol_shm {
     sol_shm_segment_t *segment;
     size_t messages; /* offset in it, and in every peer's: what is behind control */
     size_t incoming; /* bytes from there that peers write; staging is behind */
-    bool asleep, windows_kept;
+    _Atomic bool asleep, windows_kept; /* (any thread may ask) */
     sol_shm_window_t *windows;
     size_t window_count;
     uint32_t window_ids; /* given so far */

@@ -153,15 +153,15 @@ void sol_dropin_remove(nccl_comm handle, bool abort)
         if (abort) {
             sol_comm_abort(comm->sol);
         }
-        sol_dropin_order_close(comm);
         sol_comm_destroy(comm->sol);
+        sol_dropin_order_close(comm);
     }
     while (comm->premuls != NULL) {
         sol_dropin_premul *premul = comm->premuls;
         comm->premuls = premul->next;
-        sol_free(premul);
+        sol_free_late(premul);
     }
-    sol_free(comm);
+    sol_free_late(comm); /* a watchdog aborts beside a call, which looks at it once more */
 }
 
 /* ----------------------------------------------------------------------------- results */
