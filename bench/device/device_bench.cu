@@ -8,6 +8,8 @@
  * launches.
  *
  *   solccl run -n 2 bench/device_bench
+ *   bench/device_bench --threads     both ranks on one GPU, as threads: what arithmetic and starts
+ *                                    cost, not what a link does
  *
  * One line a row: operation, bytes, microseconds an operation (median of the slower rank's rounds).
  * Every result is checked.
@@ -17,6 +19,7 @@
 #undef main
 
 #include <algorithm>
+#include <pthread.h>
 
 #define GRAPH 400
 #define ROUNDS 41
@@ -178,9 +181,8 @@ static void bench_persistent(struct rig *rig, char *x, char *y, char *scratch)
 }
 
 #ifndef DEVICE_BENCH_PARTS /* nccl_bench.cu has a main() of its own */
-int main(void)
+static sol_dev_config_t channels(void)
 {
-    struct rig rig;
     sol_dev_config_t config = SOL_DEV_CONFIG_INIT;
     for (int i = 0; i < 4; i++) {
         config.channel[i].kind = i == 1   ? SOL_CHANNEL_TAG
@@ -189,18 +191,81 @@ int main(void)
         config.channel[i].sessions = i == 0 ? 256 : 1;
         config.channel[i].slot_bytes = 4096;
     }
-    if (!rig_open(&rig, &config))
-        return 1;
-    if (rig.n != 2)
+    return config;
+}
+
+static int bench(struct rig *rig)
+{
+    if (rig->n != 2)
         return printf("two ranks, please\n"), 1;
     uint16_t *host = (uint16_t *)malloc(MOST);
     for (unsigned i = 0; i < MOST / 2; i++)
-        host[i] = rig.rank == 0 ? 0x3f80 : 0x4000; /* 1 and 2 */
-    char *x = rig_upload(&rig, host, MOST), *y = rig_upload(&rig, host, MOST);
-    char *scratch = rig_upload(&rig, host, 256);
-    bench_all_reduce(&rig, x, y, scratch);
-    bench_persistent(&rig, x, y, scratch);
-    rig_download(&rig, host, y, MOST);
-    return rig_close(&rig);
+        host[i] = rig->rank == 0 ? 0x3f80 : 0x4000; /* 1 and 2 */
+    char *x = rig_upload(rig, host, MOST), *y = rig_upload(rig, host, MOST);
+    char *scratch = rig_upload(rig, host, 256);
+    bench_all_reduce(rig, x, y, scratch);
+    bench_persistent(rig, x, y, scratch);
+    rig_download(rig, host, y, MOST);
+    free(host);
+    return rig_close(rig);
+}
+
+struct bench_thread {
+    pthread_t thread;
+    sol_unique_id_t id;
+    int rank, status;
+};
+
+static bool open_in_thread(struct rig *rig, const sol_dev_config_t *config,
+                           const struct bench_thread *mine)
+{
+    sol_comm_config_t gpu = SOL_COMM_CONFIG_INIT;
+    gpu.backend = SOL_BACKEND_CUDA;
+    memset(rig, 0, sizeof *rig);
+    rig->rank = mine->rank;
+    rig->n = 2;
+    cudaSetDevice(0);
+    cudaStreamCreate(&rig->stream);
+    if (sol_comm_create(&rig->comm, &mine->id, rig->n, rig->rank, &gpu) != SOL_OK)
+        return printf("rank %d: %s\n", rig->rank, sol_last_error(NULL)), false;
+    if (sol_dev_comm_create(rig->comm, config, &rig->dev) != SOL_OK)
+        return printf("rank %d: %s\n", rig->rank, sol_last_error(rig->comm)), false;
+    return true;
+}
+
+static void *bench_in_thread(void *argument)
+{
+    struct bench_thread *mine = (struct bench_thread *)argument;
+    const sol_dev_config_t config = channels();
+    struct rig rig;
+    mine->status = 1;
+    if (open_in_thread(&rig, &config, mine))
+        mine->status = bench(&rig);
+    return NULL;
+}
+
+static int bench_threads(void)
+{
+    struct bench_thread rank[2];
+    if (sol_get_unique_id(&rank[0].id) != SOL_OK)
+        return printf("%s\n", sol_last_error(NULL)), 1;
+    rank[1].id = rank[0].id;
+    for (int r = 0; r < 2; r++) {
+        rank[r].rank = r;
+        if (pthread_create(&rank[r].thread, NULL, bench_in_thread, &rank[r]) != 0)
+            return printf("no thread\n"), 1;
+    }
+    for (int r = 0; r < 2; r++)
+        pthread_join(rank[r].thread, NULL);
+    return rank[0].status | rank[1].status;
+}
+
+int main(int argc, char **argv)
+{
+    const sol_dev_config_t config = channels();
+    struct rig rig;
+    if (argc == 2 && strcmp(argv[1], "--threads") == 0)
+        return bench_threads();
+    return rig_open(&rig, &config) ? bench(&rig) : 1;
 }
 #endif

@@ -43,6 +43,7 @@ struct facts {
     int32_t handle; /* enum sol_cuda_handle; NONE: no symmetric memory */
     int32_t want_p2p;
     int32_t want_multicast;
+    int32_t alone; /* ranks that share a GPU: as if each had one of its own */
     int32_t sms;
     uint32_t untrue; /* cuda_litmus.h */
     char why[96];    /* handle NONE: why */
@@ -90,10 +91,13 @@ static sol_status_t cuda_failed(const char *what, cudaError_t error)
 static sol_status_t read_switches(struct sol_cuda *state, struct facts *facts, long *pdl)
 {
     char why[256];
-    long mixing = 1, p2p = 1, spread = 0, vectors = 0;
+    long mixing = 1, p2p = 1, alone = 0, spread = 0, vectors = 0;
     sol_status_t status = sol_env_int("SOLCCL_CUDA_P2P", 0, 1, &p2p, why, sizeof why);
     if (status == SOL_OK) {
         status = sol_env_int("SOLCCL_CUDA_PDL", 0, 1, pdl, why, sizeof why);
+    }
+    if (status == SOL_OK) {
+        status = sol_env_int("SOLCCL_CUDA_ALONE", 0, 1, &alone, why, sizeof why);
     }
     if (status == SOL_OK) {
         status = sol_env_int("SOLCCL_GRAPH_MIXING", 0, 1, &mixing, why, sizeof why);
@@ -119,6 +123,7 @@ static sol_status_t read_switches(struct sol_cuda *state, struct facts *facts, l
     state->norm_spread = (spread & (spread - 1)) == 0 ? (int)spread : 0;
     state->norm_vectors = (vectors & (vectors - 1)) == 0 ? (int)vectors : 0;
     facts->want_p2p = (int32_t)p2p;
+    facts->alone = (int32_t)alone;
     state->order.mixing = mixing != 0;
     return status == SOL_OK ? SOL_OK : sol_thread_error(status, "%s", why);
 }
@@ -196,6 +201,9 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
         int beside = ranks_beside(all, comm->nranks, r);
         state->gpu.ranks_here = beside > state->gpu.ranks_here ? beside : state->gpu.ranks_here;
     }
+    if (all[0].alone) { /* for measurements: what its kernels would do on a GPU of their own */
+        state->ranks_here = state->gpu.ranks_here = 1;
+    }
     char *why = state->fallback;
     size_t bytes = sizeof state->fallback;
     if (comm->nranks > SOL_GPU_MAX_RANKS) {
@@ -204,7 +212,7 @@ static sol_status_t weigh(sol_comm_t comm, struct sol_cuda *state, const struct 
     }
     for (int r = 0; r < comm->nranks; r++) {
         if (all[r].plan != all[0].plan || all[r].handover != all[0].handover ||
-            all[r].want_multicast != all[0].want_multicast) {
+            all[r].want_multicast != all[0].want_multicast || all[r].alone != all[0].alone) {
             return sol_thread_error(SOL_ERR_MISMATCH,
                                     "ranks 0 and %d differ in SOLCCL_TUNING_FILE, SOLCCL_CUDA_* "
                                     "or SOLCCL_NCCL_ABOVE, which must be equal everywhere",
