@@ -101,6 +101,10 @@ SOL_GPU_FN bool sol_line_any(bool x)
 {
     return x;
 }
+SOL_GPU_FN bool sol_warp_any(bool x)
+{
+    return x;
+}
 SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
 {
     emu_rmw(p, 8, EMU_ADD, w, 0, EMU_RELAXED, EMU_SYS);
@@ -197,6 +201,14 @@ SOL_GPU_FN void sol_cluster_sync(void)
 SOL_GPU_FN void sol_cluster_store(float *mine, uint32_t cta, float x)
 {
     emu_store_plain(emu_cluster_map(mine, cta), emu_detail::bits(x), 4);
+}
+SOL_GPU_FN void sol_cluster_push_word(uint64_t *mine, uint32_t cta, uint64_t w)
+{
+    emu_store(emu_cluster_map(mine, cta), w, 8, EMU_RELAXED, EMU_GPU);
+}
+SOL_GPU_FN uint64_t sol_cluster_poll_word(const uint64_t *mine)
+{
+    return emu_load(mine, 8, EMU_RELAXED, EMU_GPU);
 }
 SOL_GPU_FN int sol_opaque(int x)
 {

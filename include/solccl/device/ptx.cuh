@@ -114,6 +114,14 @@ SOL_GPU_FN bool sol_line_any(bool x)
     return __any_sync(sol_line_mask(), x);
 }
 
+/* Whether a lane of the whole warp is still waiting: for the condition of a loop that looks, so
+ * that lanes leave it together. (Lanes that do not stay parted after it, and then execute one after
+ * the other what follows. The emulator's lanes go on alone.) All lanes take part. */
+SOL_GPU_FN bool sol_warp_any(bool x)
+{
+    return __any_sync(0xffffffffu, x);
+}
+
 /* Remote addition, without an answer. */
 SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
 {
@@ -182,6 +190,32 @@ SOL_GPU_FN void sol_cluster_store(float *mine, uint32_t cta, float x)
     (void)cta;
     *mine = x;
 #endif
+}
+
+/* A word that arrives whole, at the variable of CTA `cta` that is `mine` here; and a look at one's
+ * own. Relaxed: the word says everything itself (8 bytes are one access to PTX). */
+SOL_GPU_FN void sol_cluster_push_word(uint64_t *mine, uint32_t cta, uint64_t w)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t here = (uint32_t)__cvta_generic_to_shared(mine), there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(cta));
+    asm volatile("st.relaxed.cluster.shared::cluster.u64 [%0], %1;" ::"r"(there), "l"(w)
+                 : "memory");
+#else
+    (void)cta;
+    *(volatile uint64_t *)mine = w;
+#endif
+}
+SOL_GPU_FN uint64_t sol_cluster_poll_word(const uint64_t *mine)
+{
+    uint64_t w;
+#if __CUDA_ARCH__ >= 900
+    uint32_t here = (uint32_t)__cvta_generic_to_shared(mine);
+    asm volatile("ld.relaxed.cluster.shared::cta.u64 %0, [%1];" : "=l"(w) : "r"(here) : "memory");
+#else
+    w = *(const volatile uint64_t *)mine;
+#endif
+    return w;
 }
 
 /* The emulator says so, with the line of the caller; on a GPU it costs nothing and finds nothing.

@@ -24,20 +24,21 @@ struct choice {
     int nranks, vectors; /* vectors 0: rows of any length */
     bool plain;
     int pair; /* an enum sol_norm_out: sol_norm_pair_kernel; or NO_PAIR */
+    bool cluster;
 };
 enum { NO_PAIR = -1, PAIRS = 4 };
 
-template <int D> static norm_kernel pair_form(int out)
+template <int D, bool CLUSTER> static norm_kernel pair_form(int out)
 {
     if constexpr (D != SOL_FLOAT32) {
         if (out == SOL_NORM_STATIC)
-            return sol_norm_pair_kernel<D, SOL_NORM_STATIC>;
+            return sol_norm_pair_kernel<D, SOL_NORM_STATIC, CLUSTER>;
         if (out == SOL_NORM_TOKEN)
-            return sol_norm_pair_kernel<D, SOL_NORM_TOKEN>;
+            return sol_norm_pair_kernel<D, SOL_NORM_TOKEN, CLUSTER>;
         if (out == SOL_NORM_GROUP)
-            return sol_norm_pair_kernel<D, SOL_NORM_GROUP>;
+            return sol_norm_pair_kernel<D, SOL_NORM_GROUP, CLUSTER>;
     }
-    return sol_norm_pair_kernel<D, SOL_NORM_AS_IS>;
+    return sol_norm_pair_kernel<D, SOL_NORM_AS_IS, CLUSTER>;
 }
 
 template <int D> static norm_kernel of_type(const struct choice *c)
@@ -46,7 +47,7 @@ template <int D> static norm_kernel of_type(const struct choice *c)
         return sol_norm_long_kernel<D>;
 #ifndef SOL_NORM_MANY_RANKS /* (mutants, with more than two) */
     if (c->pair != NO_PAIR)
-        return pair_form<D>(c->pair);
+        return c->cluster ? pair_form<D, true>(c->pair) : pair_form<D, false>(c->pair);
     if (c->nranks == 2)
         return c->vectors == 1 ? form<D, 2, 1>(c->plain) : form<D, 2, 2>(c->plain);
 #endif
@@ -119,11 +120,11 @@ static int pair_output(const struct sol_gpu_comm *comm, const sol_norm_args_t *a
     if (!is_usual(comm, args))
         return NO_PAIR;
     if (args->quant == SOL_QUANT_NONE)
-        return is_as_it_is(args) ? SOL_NORM_AS_IS : NO_PAIR;
+        return is_as_it_is(args) ? (int)SOL_NORM_AS_IS : NO_PAIR;
     if (args->dtype == SOL_FLOAT32 || !aligned(args->output, 8))
         return NO_PAIR;
     if (args->quant == SOL_QUANT_STATIC)
-        return aligned(args->static_scale, 4) ? SOL_NORM_STATIC : NO_PAIR;
+        return aligned(args->static_scale, 4) ? (int)SOL_NORM_STATIC : NO_PAIR;
     return args->quant == SOL_QUANT_TOKEN ? SOL_NORM_TOKEN : SOL_NORM_GROUP;
 }
 
@@ -214,9 +215,9 @@ cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_
         plan_for(comm, &some, &shape, true);
         struct sol_norm_kernel_args a =
             sol_norm_args_of(args, &shape, first, (uint32_t)some.tokens);
-        const struct choice choice = {comm->nranks, shape.vectors,
-                                      sol_norm_is_plain(comm, args, &shape),
-                                      is_single(&some, &shape) ? pair_output(comm, args) : NO_PAIR};
+        const struct choice choice = {
+            comm->nranks, shape.vectors, sol_norm_is_plain(comm, args, &shape),
+            is_single(&some, &shape) ? pair_output(comm, args) : NO_PAIR, shape.spread > 1};
         cudaError_t error =
             enqueue(comm, kernel_for(args->dtype, &choice), &a, &shape, flags, sequence, stream);
         if (error != cudaSuccess)
@@ -230,14 +231,14 @@ cudaError_t sol_gpu_norm_preload(void)
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
     for (int i = 0; i < 3 * 3 * 4; i++) { /* type, vectors, ranks, plain */
         const struct choice choice = {i & 1 ? 2 : SOL_GPU_MAX_RANKS, i / 4 % 3, (i & 2) != 0,
-                                      NO_PAIR};
+                                      NO_PAIR, false};
         cudaError_t e = sol_load((const void *)kernel_for(dtypes[i / 12], &choice));
         if (e != cudaSuccess)
             return e;
     }
-    for (int i = 0; i < 3 * PAIRS; i++) {
-        const struct choice choice = {2, 1, true, i % PAIRS};
-        cudaError_t e = sol_load((const void *)kernel_for(dtypes[i / PAIRS], &choice));
+    for (int i = 0; i < 3 * PAIRS * 2; i++) { /* type, output, in a cluster */
+        const struct choice choice = {2, 1, true, i / 2 % PAIRS, (i & 1) != 0};
+        cudaError_t e = sol_load((const void *)kernel_for(dtypes[i / 2 / PAIRS], &choice));
         if (e != cudaSuccess)
             return e;
     }
