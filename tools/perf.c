@@ -379,12 +379,16 @@ static void add_cpus_of_ranks(struct session *session)
     int rank, i;
 
     for (rank = 0; rank < side->nranks && session->ncpus < TOOL_MAX_CPUS; rank++) {
-        for (i = 0; i < session->ncpus && session->cpus[i] != side->cpus[rank]; i++)
-            ;
-        if (i < session->ncpus)
+        bool listed = false, core_listed = false;
+
+        for (i = 0; i < session->ncpus; i++) {
+            listed |= session->cpus[i] == side->cpus[rank];
+            core_listed |= tool_core(session->cpus[i]) == tool_core(side->cpus[rank]);
+        }
+        if (listed)
             continue;
         session->cpus[session->ncpus++] = side->cpus[rank];
-        session->cores++;
+        session->cores += !core_listed;
     }
 }
 

@@ -187,8 +187,7 @@ bool tool_random_hex(char *text, size_t random_bytes)
     return true;
 }
 
-/* The lowest hardware thread of the core that `cpu` belongs to; `cpu` itself if unknown. */
-static int core_of(int cpu)
+int tool_core(int cpu)
 {
     char path[128];
     FILE *file;
@@ -219,7 +218,7 @@ int tool_cpus(int *cpus, int maximum, int *cores)
         if (!CPU_ISSET(i, &set))
             continue;
         all[found] = i;
-        core[found] = core_of(i);
+        core[found] = tool_core(i);
         first_of_core[found] = true;
         for (j = 0; j < found; j++)
             if (core[j] == core[found])

@@ -71,6 +71,8 @@ bool tool_random_hex(char *text, size_t random_bytes);
  * Returns how many were written; *cores (may be NULL) gets the number of cores.
  */
 int tool_cpus(int *cpus, int maximum, int *cores);
+/** The lowest hardware thread of the core that `cpu` belongs to; `cpu` itself if unknown. */
+int tool_core(int cpu);
 /** Bind the calling thread. False if the system refuses. */
 bool tool_bind(int cpu);
 /** The CPU's name, as the system gives it, and the kernel's version. */

@@ -5,11 +5,13 @@ front of NCCL:
     LD_PRELOAD=$(python3 -m solccl nccl) torchrun ...
 """
 
+import signal
 import sys
 from pathlib import Path
 
 from . import machine_info, version
 
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # (a reader like head may leave: no traceback)
 what = sys.argv[1] if len(sys.argv) > 1 else "info"
 if what == "nccl":
     library = Path(__file__).with_name("lib") / "libsolccl-nccl.so"

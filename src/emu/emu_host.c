@@ -18,6 +18,7 @@
 #include "solccl/device/fate.h"
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -450,12 +451,13 @@ sol_status_t sol_dev_comm_destroy(sol_comm_t comm, sol_dev_comm_t *dev)
 
 static const char usage[] =
     "options of a program built for solccl's emulator:\n"
-    "  --ranks N      ranks, 1 to 8 (2)\n"
+    "  -n, --ranks N  ranks, 1 to 8 (2)\n"
     "  --seed S       of the first run; printed (drawn from the clock)\n"
     "  --seeds K      so many runs, with the seeds S, S + 1, ... (1)\n"
     "  --devices D    emulated GPUs; rank r is on r mod D (N)\n"
     "  --time-passes  a wait that nobody will end times out, and is no error by itself\n"
-    "  --             what follows is the program's own\n";
+    "  --             what follows is the program's own\n"
+    "  -h, --help\n";
 
 struct plan {
     int ranks, devices;
@@ -465,36 +467,58 @@ struct plan {
     char **argv;
 };
 
-static bool read_plan(struct plan *p, int argc, char **argv)
+/* A whole number from `least` to `most`; false: it is none, or lacks. */
+static bool read_value(const char *text, uint64_t least, uint64_t most, uint64_t *value)
 {
+    char *end = NULL;
+    errno = 0;
+    *value = text != NULL ? strtoull(text, &end, 0) : 0;
+    return text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 &&
+           *value >= least && *value <= most;
+}
+
+/* -1, or the exit status: of a wrong option, which is named, or of a call for help. */
+static int read_plan(struct plan *p, int argc, char **argv)
+{
+    uint64_t ranks = 2, devices = 0;
     int i = 1;
-    *p = (struct plan){.ranks = 2, .seeds = 1, .seed = (uint64_t)time(NULL) % 1000000 + 1};
+    *p = (struct plan){.seeds = 1, .seed = (uint64_t)time(NULL) % 1000000 + 1};
     for (; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--time-passes") == 0) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        bool good = false;
+        if (strcmp(name, "--time-passes") == 0) {
             p->time_passes = true;
             continue;
         }
-        if (strcmp(argv[i], "--ranks") == 0) {
-            p->ranks = (int)strtol(value, NULL, 0);
-        } else if (strcmp(argv[i], "--devices") == 0) {
-            p->devices = (int)strtol(value, NULL, 0);
-        } else if (strcmp(argv[i], "--seed") == 0) {
-            p->seed = strtoull(value, NULL, 0);
-        } else if (strcmp(argv[i], "--seeds") == 0) {
-            p->seeds = strtoull(value, NULL, 0);
+        if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+            fputs(usage, stdout);
+            return 0;
+        }
+        if (strcmp(name, "--ranks") == 0 || strcmp(name, "-n") == 0) {
+            good = read_value(value, 1, SOL_DEV_MAX_RANKS, &ranks);
+        } else if (strcmp(name, "--devices") == 0) {
+            good = read_value(value, 1, SOL_DEV_MAX_RANKS, &devices);
+        } else if (strcmp(name, "--seed") == 0) {
+            good = read_value(value, 0, UINT64_MAX, &p->seed);
+        } else if (strcmp(name, "--seeds") == 0) {
+            good = read_value(value, 0, UINT64_MAX, &p->seeds);
         } else {
-            return false;
+            fprintf(stderr, "%s: '%s' is not an option\n%s", argv[0], name, usage);
+            return 2;
+        }
+        if (!good) {
+            fprintf(stderr, "%s: %s %s: not a number that it can be\n%s", argv[0], name,
+                    value != NULL ? value : "without a value", usage);
+            return 2;
         }
         i++;
     }
     p->argc = i < argc ? argc - i : 1;
     p->argv = i < argc ? argv + i : argv + argc - 1;
     p->argv[0] = argv[0];
-    if (p->devices <= 0) {
-        p->devices = p->ranks;
-    }
-    return p->ranks >= 1 && p->ranks <= SOL_DEV_MAX_RANKS && p->devices <= SOL_DEV_MAX_RANKS;
+    p->ranks = (int)ranks;
+    p->devices = devices != 0 ? (int)devices : p->ranks;
+    return -1;
 }
 
 static int run_seed(const struct plan *p, uint64_t seed)
@@ -536,9 +560,9 @@ int main(int argc, char **argv)
     struct plan p;
     unsigned long long good = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if ((!emu_main_arguments && !emu_main_plain) || !read_plan(&p, argc, argv)) {
-        fputs(usage, stderr);
-        return 2;
+    int done = emu_main_arguments || emu_main_plain ? read_plan(&p, argc, argv) : 2;
+    if (done >= 0) {
+        return done;
     }
     for (uint64_t i = 0; i < p.seeds; i++) {
         int status = 0;

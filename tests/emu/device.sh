@@ -29,6 +29,15 @@ if [ -x "$nvcc" ]; then
 fi
 check "dev_api, multicast asked for" env SOLCCL_CUDA_MULTICAST=1 timeout 100 "$work/dev_api" \
     --ranks 3 --seeds 3 -- multicast
+# A wrong option is named; -n is what it is to solccl emu.
+"$work/dev_api" -n 2 --fly 1 >"$work/said" 2>&1
+check "a wrong option is refused" test $? -eq 2
+check "and named" grep -qF "'--fly' is not an option" "$work/said"
+"$work/dev_api" --ranks 9 >"$work/said" 2>&1
+check "too many ranks are refused" test $? -eq 2
+check "and said" grep -qF -- "--ranks 9: not a number" "$work/said"
+check "-n" grep -q ': 3 ranks' <("$work/dev_api" -n 3 --seed 1)
+check "--help" grep -q -- '--time-passes' <("$work/dev_api" --help 2>/dev/null)
 # An error names the line, and the seed repeats it.
 sed 's/sol_session_flush(ch, s);.*/;/' examples/device/panel_broadcast.cu >"$work/bad.cu"
 cp examples/device/rig.h "$work/"

@@ -50,6 +50,13 @@ if part numpy; then
             grep -v ' warn: ' "$work/out" >"$work/shown"
             add "$work/shown" $code
         done
+        # Into a pipe that nobody reads any more: ended by the signal, and no traceback.
+        check "a reader that leaves" env SOLCCL_LIBRARY="$build/libsolccl.so" "$python" -c '
+import os, signal, subprocess, sys
+gone, out = os.pipe()
+os.close(gone)
+ended = subprocess.run([sys.executable, "-m", "solccl", "info"], stdout=out, stderr=subprocess.PIPE)
+sys.exit(ended.stderr != b"" or ended.returncode != -signal.SIGPIPE)'
         echo "== a rank that raises"
         SOLCCL_LIBRARY=$build/libsolccl.so timeout 60 "$python" tests/python/raising_rank.py >"$work/out" 2>&1
         add "$work/out" $?
@@ -89,6 +96,13 @@ if part torch; then
                 "$python" -W ignore tests/python/torch_ranks.py "$work/torch.$on" >"$work/out" 2>&1
             add "$work/out" $?
         done
+        # Into a pipe that nobody reads any more: ended by the signal, and no traceback.
+        check "a reader that leaves" env SOLCCL_LIBRARY="$build/libsolccl.so" "$python" -c '
+import os, signal, subprocess, sys
+gone, out = os.pipe()
+os.close(gone)
+ended = subprocess.run([sys.executable, "-m", "solccl", "info"], stdout=out, stderr=subprocess.PIPE)
+sys.exit(ended.stderr != b"" or ended.returncode != -signal.SIGPIPE)'
         echo "== a rank that raises"
         SOLCCL_LIBRARY=$build/libsolccl.so timeout 90 "$python" -W ignore tests/python/raising_rank.py torch \
             >"$work/out" 2>&1
