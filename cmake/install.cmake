@@ -9,6 +9,10 @@ install(TARGETS solccl solccl_static EXPORT solcclTargets
 if(SOLCCL_WITH_DROPIN)
   install(TARGETS solccl_nccl solccl_nccl_path LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+# In a folder of ours: python/solccl/_library.py looks there, beside the library that the loader found.
+if(TARGET solccl_fast)
+  install(TARGETS solccl_fast LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/solccl)
+endif()
 install(DIRECTORY include/solccl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
         PATTERN "*.h" PATTERN "*.cuh")
 

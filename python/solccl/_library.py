@@ -11,6 +11,7 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import os
+import stat
 import sys
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
@@ -349,17 +350,57 @@ def _find() -> ctypes.CDLL:
 lib = _find()
 
 
+class _Symbol(Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = [("file", c_char_p), ("base", c_void_p), ("name", c_char_p), ("address", c_void_p)]
+
+
+def _loaded_from() -> Path | None:
+    """The file that the loader took the library from, if it says so with a whole path."""
+    found = _Symbol()
+    try:
+        told = ctypes.CDLL(None).dladdr(ctypes.cast(lib.sol_version, c_void_p), byref(found))
+    except (OSError, AttributeError):
+        return None
+    path = Path(os.fsdecode(found.file)) if told and found.file else None
+    return path if path is not None and path.is_absolute() else None
+
+
+def _only_ours(path: Path) -> bool:
+    """Nobody but this user and root can have put the file there: as with SOLCCL_NCCL_LIB."""
+    for place in (path, *path.parents):
+        about = place.stat()
+        sticky = place != path and about.st_mode & stat.S_ISVTX
+        if about.st_uid not in (0, os.geteuid()) or (about.st_mode & stat.S_IWOTH and not sticky):
+            return False
+    return True
+
+
+def _fast_path() -> Path | None:
+    """The extension beside the library (a build, the wheel), or in the folder of an installed one."""
+    # A bare name is the loader's to find: "beside it" would be the working directory, anyone's file.
+    beside = Path(_path()).with_name("_fast.abi3.so") if "/" in _path() else None
+    if beside is not None and beside.exists():
+        return beside.resolve()
+    library = _loaded_from()
+    try:
+        installed = library.resolve().parent / "solccl" / "_fast.abi3.so" if library else None
+        return installed.resolve(strict=True) if installed and _only_ours(installed.resolve()) else None
+    except OSError:
+        return None
+
+
 def _find_fast() -> Any:
-    """The extension of python/fast.c, which lies beside the library, or None: everything works without."""
+    """The extension of python/fast.c, or None: everything works without."""
     wanted = os.environ.get("SOLCCL_PYTHON_FAST", "1")
     if wanted not in ("0", "1"):
         raise ImportError(f"solccl: SOLCCL_PYTHON_FAST is {wanted!r}: expected 0 or 1")
-    # A bare name is the loader's to find: "beside it" would be the working directory, anyone's file.
-    path = Path(_path()).with_name("_fast.abi3.so") if "/" in _path() else None
     stable_abi = sys.version_info >= (3, 11) and ".abi3.so" in importlib.machinery.EXTENSION_SUFFIXES
-    if wanted == "0" or not stable_abi or path is None or not path.exists():
+    path = _fast_path() if wanted == "1" and stable_abi else None
+    if path is None:
         return None
-    loader = importlib.machinery.ExtensionFileLoader("solccl._fast", str(path.resolve()))
+    loader = importlib.machinery.ExtensionFileLoader("solccl._fast", str(path))
     spec = importlib.util.spec_from_file_location("solccl._fast", loader=loader)
     try:
         module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
