@@ -552,7 +552,8 @@ SOL_API sol_status_t sol_group_start(void);
 /**
  * Errors: STATE (no group open), and the first error of any of the calls; a call
  * that failed its argument check inside the group makes the whole group fail,
- * and nothing of it is done.
+ * and nothing of it is done. The same where another thread is in a call on one
+ * of its communicators (STATE).
  */
 SOL_API sol_status_t sol_group_end(void);
 

@@ -8,6 +8,10 @@
  * thread of its own), all or nothing; then the calls, all of one communicator
  * handed to its backend at once. Several blocking communicators run on a
  * thread each, because one may wait for what another does.
+ *
+ * A group of several steps holds all its communicators from before the first
+ * to after the last: where another thread is inside one, nothing is begun, and
+ * nobody comes between.
  */
 #include "core/setup.h"
 #include "core/use.h"
@@ -23,6 +27,8 @@ typedef struct group {
     sol_comm_t *comms; /* of each call */
     size_t ncalls, capacity;
     sol_job_t *jobs, **jobs_end;
+    sol_comm_t *held; /* parked (use.h): from hold_all to release_all */
+    size_t nheld;
     sol_status_t failed;
     char text[SOL_ERROR_TEXT];
 } group_t;
@@ -98,6 +104,91 @@ static group_t *group_get(void)
     group->jobs_end = &group->jobs;
     thread_group = group;
     return group;
+}
+
+/* ------------------------------------------------------------------------- holding */
+
+static bool holds(const group_t *group, sol_comm_t comm)
+{
+    bool held = false;
+    for (size_t i = 0; i < group->nheld && !held; i++) {
+        held = group->held[i] == comm;
+    }
+    return held;
+}
+
+static void release_all(group_t *group)
+{
+    for (size_t i = 0; i < group->nheld; i++) {
+        if (sol_use_unpark(group->held[i])) {
+            sol_use_end();
+        }
+    }
+    sol_free(group->held);
+    group->held = NULL;
+    group->nheld = 0;
+}
+
+/* One that is no communicator here any more is found out when its turn comes. */
+static sol_status_t hold(group_t *group, sol_comm_t comm)
+{
+    if (comm == NULL || holds(group, comm) || !sol_comm_alive(comm) ||
+        comm->fork_generation != sol_fork_generation) {
+        return SOL_OK;
+    }
+    if (!sol_use_begin(comm)) {
+        return sol_use_refused(comm, "sol_group_end");
+    }
+    sol_use_park(comm);
+    group->held[group->nheld++] = comm;
+    return SOL_OK;
+}
+
+/* (A group of one communicator's calls is one step, which holds it anyway.) */
+static sol_status_t hold_all(group_t *group)
+{
+    size_t n = group->ncalls;
+    bool one = group->jobs == NULL;
+    for (size_t i = 1; i < group->ncalls; i++) {
+        one = one && group->comms[i] == group->comms[0];
+    }
+    for (const sol_job_t *job = group->jobs; job != NULL; job = job->next) {
+        n++;
+    }
+    if (one) {
+        return SOL_OK;
+    }
+    sol_status_t status = SOL_OK;
+    group->held = sol_calloc(n, sizeof(sol_comm_t));
+    if (group->held == NULL) {
+        return sol_thread_error(SOL_ERR_MEMORY, "sol_group_end: no memory");
+    }
+    for (const sol_job_t *job = group->jobs; job != NULL && status == SOL_OK; job = job->next) {
+        status = hold(group, job->comm);
+    }
+    for (size_t i = 0; i < group->ncalls && status == SOL_OK; i++) {
+        status = hold(group, group->comms[i]);
+    }
+    return status;
+}
+
+/* Inside, for one step: of a communicator that the group holds, or not. And out. */
+static sol_status_t step_in(sol_comm_t comm, bool held, const char *who, bool *step)
+{
+    *step = false;
+    if (!held) {
+        return sol_use_enter(comm, who, step);
+    }
+    return sol_use_unpark(comm) ? SOL_OK : sol_use_refused(comm, who);
+}
+
+static void step_out(sol_comm_t comm, bool held, bool step)
+{
+    if (held) {
+        sol_use_park(comm);
+    } else {
+        sol_use_exit(step);
+    }
 }
 
 /* ------------------------------------------------------------------------- collecting */
@@ -232,13 +323,15 @@ typedef struct strand {
     sol_comm_t comm; /* with calls */
     sol_call_t *calls;
     size_t ncalls;
+    bool held; /* by the group */
     sol_status_t status;
     char text[SOL_ERROR_TEXT];
 } strand_t;
 
-static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls)
+static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls, bool held)
 {
     sol_status_t status = SOL_OK;
+    bool step;
     if (atomic_load_explicit(&comm->magic, memory_order_relaxed) != SOL_COMM_MAGIC ||
         atomic_load_explicit(&comm->failed, memory_order_relaxed) != 0 ||
         comm->fork_generation != sol_fork_generation) {
@@ -247,8 +340,9 @@ static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls)
     if (status != SOL_OK) {
         return status;
     }
-    if (!sol_use_begin(comm)) {
-        return sol_use_refused(comm, "sol_group_end");
+    status = step_in(comm, held, "sol_group_end", &step);
+    if (status != SOL_OK) {
+        return status;
     }
     uint64_t sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
     for (size_t i = 0; i < ncalls; i++) {
@@ -261,7 +355,7 @@ static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls)
     for (size_t i = 0; i < ncalls; i++) {
         sol_flight_end(comm->flight, calls[i].sequence, status);
     }
-    sol_use_end();
+    step_out(comm, held, step);
     if (status != SOL_OK) {
         sol_dump_failed(comm);
     }
@@ -269,17 +363,19 @@ static sol_status_t run_calls(sol_comm_t comm, sol_call_t *calls, size_t ncalls)
 }
 
 /* With no other call on its communicator meanwhile. */
-static void run_alone(sol_job_t *job)
+static void run_alone(sol_job_t *job, bool held)
 {
-    bool step = true;
-    if (job->comm != NULL) {
-        job->status = sol_use_enter(job->comm, "collective set-up", &step);
-        if (job->status != SOL_OK) {
-            return;
-        }
+    bool step;
+    if (job->comm == NULL) {
+        job->status = job->run(job);
+        return;
+    }
+    job->status = step_in(job->comm, held, "collective set-up", &step);
+    if (job->status != SOL_OK) {
+        return;
     }
     job->status = job->run(job);
-    sol_use_exit(step);
+    step_out(job->comm, held, step);
     if (!step && job->status != SOL_OK) {
         sol_dump_failed(job->comm);
     }
@@ -287,7 +383,7 @@ static void run_alone(sol_job_t *job)
 
 /* Under the context that was current when the call was made, on whatever thread: a group may hold
  * set-up for several devices. The caller's thread gets its own back. */
-static sol_status_t run_job(sol_job_t *job, bool elsewhere)
+static sol_status_t run_job(sol_job_t *job, bool held, bool elsewhere)
 {
     const sol_backend_t *backend = job->backend;
     bool set = backend->context_set != NULL && job->context != 0;
@@ -295,7 +391,7 @@ static sol_status_t run_job(sol_job_t *job, bool elsewhere)
     if (set) {
         backend->context_set(job->context);
     }
-    run_alone(job);
+    run_alone(job, held);
     if (before != 0) {
         backend->context_set(before);
     }
@@ -305,11 +401,11 @@ static sol_status_t run_job(sol_job_t *job, bool elsewhere)
 static void run_strand(strand_t *strand, bool elsewhere)
 {
     for (size_t i = 0; i < strand->njobs; i++) {
-        sol_status_t status = run_job(strand->jobs[i], elsewhere);
+        sol_status_t status = run_job(strand->jobs[i], strand->held, elsewhere);
         strand->status = strand->status == SOL_OK ? status : strand->status;
     }
     if (strand->ncalls > 0) {
-        strand->status = run_calls(strand->comm, strand->calls, strand->ncalls);
+        strand->status = run_calls(strand->comm, strand->calls, strand->ncalls, strand->held);
     }
     if (strand->status != SOL_OK) {
         snprintf(strand->text, sizeof(strand->text), "%s", sol_thread_error_text());
@@ -409,6 +505,7 @@ static size_t arrange_jobs(const group_t *group, strand_t *strands, sol_job_t **
         }
         strand_t *strand = &strands[n++];
         strand->jobs = slots;
+        strand->held = holds(group, job->comm);
         for (sol_job_t *other = job; other != NULL; other = other->next) {
             if (other == job || (job->comm != NULL && other->comm == job->comm)) {
                 strand->jobs[strand->njobs++] = other;
@@ -450,7 +547,7 @@ sol_status_t sol_job_submit(sol_job_t *job)
         thread_group->jobs_end = &job->next;
         return SOL_OK;
     }
-    sol_status_t status = run_job(job, false);
+    sol_status_t status = run_job(job, false, false);
     if (status == SOL_OK) {
         job->finish(job, true);
     }
@@ -474,6 +571,7 @@ static size_t arrange_calls(const group_t *group, strand_t *strands, sol_call_t 
         }
         strand_t *strand = &strands[n++];
         strand->comm = group->comms[i];
+        strand->held = holds(group, strand->comm);
         strand->calls = sorted;
         for (size_t k = i; k < group->ncalls; k++) {
             if (group->comms[k] == strand->comm) {
@@ -531,7 +629,9 @@ static sol_status_t run_collected(group_t *group)
     for (size_t i = 1; i < group->ncalls; i++) {
         one = one && group->comms[i] == group->comms[0];
     }
-    return one ? run_calls(group->comms[0], group->calls, group->ncalls) : run_many(group);
+    return one ? run_calls(group->comms[0], group->calls, group->ncalls,
+                           holds(group, group->comms[0]))
+               : run_many(group);
 }
 
 sol_status_t sol_group_end(void)
@@ -545,14 +645,18 @@ sol_status_t sol_group_end(void)
     group_t *group = thread_group;
     sol_status_t status = group->failed;
     if (status != SOL_OK) {
-        drop_jobs(group);
         sol_thread_error(status, "sol_group_end: nothing of the group was done: %s", group->text);
     } else {
+        status = hold_all(group);
+    }
+    if (status == SOL_OK) {
         status = run_jobs(group);
     }
     if (status == SOL_OK) {
         status = run_collected(group);
     }
+    drop_jobs(group); /* (those that never ran) */
     drop_calls(group);
+    release_all(group);
     return status;
 }

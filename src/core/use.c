@@ -162,6 +162,12 @@ static void leave_last_seat(sol_comm_t comm)
  * at the magic before it went. */
 void sol_use_close(sol_comm_t comm)
 {
+    sol_use_park(comm);
+    leave_last_seat(comm);
+}
+
+void sol_use_park(sol_comm_t comm)
+{
     struct sol_seat *last = (struct sol_seat *)(void *)comm->last_seat;
     pthread_mutex_lock(&comm->use_lock);
     atomic_store(&last->inside, comm);
@@ -170,7 +176,20 @@ void sol_use_close(sol_comm_t comm)
     if (sol_seat != last) {
         sol_use_end();
     }
-    leave_last_seat(comm);
+}
+
+bool sol_use_unpark(sol_comm_t comm)
+{
+    struct sol_seat *last = (struct sol_seat *)(void *)comm->last_seat, *seat = get_seat();
+    if (seat == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&comm->use_lock);
+    atomic_store(&seat->inside, comm);
+    atomic_store(&comm->owner, seat);
+    atomic_store(&last->inside, NULL);
+    pthread_mutex_unlock(&comm->use_lock);
+    return true;
 }
 
 bool sol_use_take_over(sol_comm_t comm)

@@ -83,6 +83,11 @@ bool sol_use_take_over(sol_comm_t comm);
 /* And out again, for good: nobody gets in any more. */
 void sol_use_close(sol_comm_t comm);
 
+/* The thread that is inside leaves, and keeps all others out, until a thread of its group (any that
+ * it tells) goes in again. False: no memory for that thread's seat. */
+void sol_use_park(sol_comm_t comm);
+bool sol_use_unpark(sol_comm_t comm);
+
 /* In for the public function `who`, which may be a step of a call that is inside already (*step):
  * that one stays in. STATE where another thread is inside. */
 sol_status_t sol_use_enter(sol_comm_t comm, const char *who, bool *step);

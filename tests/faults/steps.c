@@ -23,15 +23,15 @@
 #define TOP_K 2
 #define CALLS 8 /* at most; where there is a way in, most of them show it */
 
-enum { NORM_CREATE, MOE_CREATE, NORM, TWO_SHOT, VOCAB, QUANTIZED, DISPATCH };
+enum { NORM_CREATE, MOE_CREATE, NORM, TWO_SHOT, VOCAB, QUANTIZED, DISPATCH, GROUP };
 static const char *const names[] = {"sol_norm_create",     "sol_moe_create",
                                     "sol_all_reduce_norm", "sol_all_reduce_norm in two shots",
                                     "sol_vocab_topk",      "sol_all_reduce_quantized",
-                                    "sol_moe_dispatch"};
+                                    "sol_moe_dispatch",    "a group of set-up and a call"};
 
 typedef struct steps {
     team_t *team;
-    sol_comm_t comm;
+    sol_comm_t comm, part;
     int rank;
     sol_transfer_t transfer; /* for the knocker: a write to its own rank, of nothing */
     sol_norm_halves_t halves;
@@ -114,6 +114,14 @@ static sol_status_t combine(steps_t *s)
     return sol_moe_combine(s->experts, &args, NULL);
 }
 
+static sol_status_t group(steps_t *s)
+{
+    sol_group_start();
+    (void)sol_comm_split(s->comm, 0, 0, &s->part, NULL);
+    (void)sol_all_reduce(s->in, s->out, TOKENS * HIDDEN, SOL_FLOAT32, SOL_SUM, s->comm, NULL);
+    return sol_group_end();
+}
+
 static sol_status_t call(steps_t *s, int what)
 {
     switch (what) {
@@ -128,8 +136,10 @@ static sol_status_t call(steps_t *s, int what)
     case QUANTIZED:
         return sol_all_reduce_quantized(s->in, s->out, TOKENS * HIDDEN, SOL_FLOAT32, SOL_INT8, 2,
                                         s->comm, NULL);
-    default:
+    case DISPATCH:
         return dispatch(s);
+    default:
+        return group(s);
     }
 }
 
@@ -184,6 +194,8 @@ static void call_once(steps_t *s, int what)
     team_expect(s->team, s->rank, names[what], status, SOL_OK, s->comm);
     if (what == DISPATCH && status == SOL_OK)
         TEAM_OK(s->team, s->rank, combine(s), s->comm);
+    if (what == GROUP && status == SOL_OK)
+        TEAM_OK(s->team, s->rank, sol_comm_destroy(s->part), NULL);
 }
 
 static void nobody_between(team_t *team, int rank, void *arg)
@@ -201,6 +213,50 @@ static void nobody_between(team_t *team, int rank, void *arg)
         team_barrier(team);
     }
     finish(&s);
+}
+
+/* ------------------------------------------------------- a group of two communicators */
+
+static void *one_barrier(void *comm)
+{
+    return sol_barrier(comm, NULL) == SOL_OK ? comm : NULL;
+}
+
+/* Another thread is inside one of them: nothing is done on the other one, either. */
+static void half_a_group(team_t *team, int rank, void *arg)
+{
+    sol_comm_t comm, busy = NULL;
+    float x = 1, y = 0, z = 0;
+    pthread_t thread;
+    void *good = NULL;
+    (void)arg;
+    if (!fault_comm(team, rank, FAULT_LONG_MS, &comm) ||
+        !TEAM_OK(team, rank, sol_comm_split(comm, 0, 0, &busy, NULL), comm))
+        return;
+    if (rank == 0) {
+        const uint64_t before = fault_sequence(comm), sequence = fault_sequence(busy);
+        TEAM_CHECK(team, rank, pthread_create(&thread, NULL, one_barrier, busy) == 0);
+        fault_await_call(busy, sequence);
+        sol_group_start();
+        (void)sol_all_reduce(&x, &y, 1, SOL_FLOAT32, SOL_SUM, comm, NULL);
+        (void)sol_all_reduce(&x, &z, 1, SOL_FLOAT32, SOL_SUM, busy, NULL);
+        fault_expect(team, rank, "the group", sol_group_end(), SOL_ERR_STATE, NULL, "at a time");
+        TEAM_CHECK(team, rank, fault_sequence(comm) == before && y == 0 && z == 0);
+    }
+    team_barrier(team); /* (the other thread waits for rank 1 till here) */
+    if (rank == 0) {
+        pthread_join(thread, &good);
+        TEAM_CHECK(team, rank, good == busy);
+    } else {
+        TEAM_OK(team, rank, sol_barrier(busy, NULL), busy);
+    }
+    sol_group_start();
+    (void)sol_all_reduce(&x, &y, 1, SOL_FLOAT32, SOL_SUM, comm, NULL);
+    (void)sol_all_reduce(&x, &z, 1, SOL_FLOAT32, SOL_SUM, busy, NULL);
+    TEAM_OK(team, rank, sol_group_end(), comm);
+    TEAM_CHECK(team, rank, y == (float)team->nranks && z == (float)team->nranks);
+    TEAM_OK(team, rank, sol_comm_destroy(busy), NULL);
+    TEAM_OK(team, rank, sol_comm_destroy(comm), NULL);
 }
 
 /* ------------------------------------------------------- two threads, one handle */
@@ -290,6 +346,8 @@ const fault_case_t fault_steps[] = {
     CASE("vocab", VOCAB),
     CASE("quantized", QUANTIZED),
     CASE("experts", DISPATCH),
+    CASE("a group", GROUP),
+    {.name = "steps: a group, half refused, threads", .run = half_a_group, .nranks = 2},
     {.name = "steps: two threads, one handle of norms", .run = one_handle, .nranks = 2},
     {.name = "steps: two threads, one handle of experts",
      .run = one_handle,
