@@ -93,6 +93,15 @@ else
     echo "FAILED: signals: status $code, $(cat "$out/heard")"
 fi
 
+# a communicator that is made says so, to who asks
+isa=$("$solccl" info | sed -n 's/^cpu ranks: instruction set: //p')
+expect "what was made" 0 "info: comm [0-9a-f]{4} \\(perf\\), rank 1 of 2: made of cpu ranks, on $isa.*; solccl [0-9.]+$" \
+    env SOLCCL_LOG=info "$solccl" run -n 2 "$solccl" perf barrier --rounds 1 --round-ms 1 --no-bound
+expect "each rank says it once" 0 '^2$' grep -c 'made of' "$(cp "$out/out" "$out/made" && echo "$out/made")"
+expect "nobody asked" 0 '' "$solccl" perf barrier -g 2 --rounds 1 --round-ms 1 --no-bound
+grep -q 'made of' "$out/out"
+expect "nothing is said" 0 '' test $? -eq 1
+
 # perf: everything verified; nothing is timed for its speed
 quick=(-b 1 -e 20K -f 141 --rounds 1 --round-ms 0.5)
 every=(all reduce gather scatter sendrecv barrier)

@@ -215,6 +215,9 @@ typedef struct sol_backend {
     bool (*whereabouts)(sol_comm_t comm, int rank, sol_whereabouts_t *at);
     /* The same of how late `rank` comes. NULL, or false: it is not clocked. */
     bool (*skew)(sol_comm_t comm, int rank, sol_skew_t *skew);
+    /* For the log, in a few words: what this rank runs on ("avx2", "GPU 0 (NVIDIA H200)"). NULL:
+     * nothing is to be said. */
+    void (*runs_on)(sol_comm_t comm, char *text, size_t bytes);
 } sol_backend_t;
 
 extern const sol_backend_t sol_backend_shm;

@@ -446,6 +446,21 @@ static sol_status_t join(sol_comm_t comm, const sol_comm_setup_t *setup)
     return status == SOL_OK ? open_backend(comm) : status;
 }
 
+/* The one line of SOLCCL_LOG=info where nothing goes wrong. */
+static void log_made(sol_comm_t comm)
+{
+    char where[128] = "";
+    if (!sol_log_enabled(SOL_LOG_INFO)) {
+        return;
+    }
+    if (comm->backend->runs_on != NULL) {
+        comm->backend->runs_on(comm, where, sizeof(where));
+    }
+    sol_log(SOL_LOG_INFO, "%s, rank %d of %d: made of %s ranks%s%s; solccl %d.%d.%d", comm->name,
+            comm->rank, comm->nranks, comm->backend->name, where[0] != '\0' ? ", on " : "", where,
+            SOL_VERSION_MAJOR, SOL_VERSION_MINOR, SOL_VERSION_PATCH);
+}
+
 sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
 {
     sol_fork_watch();
@@ -463,6 +478,7 @@ sol_status_t sol_comm_make(const sol_comm_setup_t *setup, sol_comm_t *result)
         sol_boot_opened(comm->boot);
         comm->magic = SOL_COMM_MAGIC;
         *result = comm;
+        log_made(comm);
         return SOL_OK;
     }
     give_up(setup, status);

@@ -117,6 +117,7 @@ const sol_backend_t sol_backend_cuda = {
     .explain = sol_cuda_explain,
     .info = sol_cuda_info,
     .query = sol_cuda_query,
+    .runs_on = sol_cuda_runs_on,
     .gone = gone,
     .note_shrunk = note_shrunk,
     .shrunk = shrunk,

@@ -62,6 +62,13 @@ void sol_cuda_query(sol_comm_t comm, sol_comm_info_t *info)
     info->oversubscribed = 0;
 }
 
+void sol_cuda_runs_on(sol_comm_t comm, char *text, size_t bytes)
+{
+    const struct sol_cuda *state = sol_cuda_of(comm);
+    snprintf(text, bytes, "GPU %d (%s)%s", state->device, state->gpu_name,
+             state->p2p ? "" : ", handed to NCCL");
+}
+
 /* As its host has enqueued it: whether its kernel has run cannot be seen from here. */
 bool sol_cuda_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at)
 {

@@ -205,6 +205,7 @@ sol_status_t sol_cuda_dev_write(sol_comm_t comm, void *to, const void *from, siz
 sol_status_t sol_cuda_explain(sol_comm_t comm, const sol_call_t *call, char *text, size_t bytes);
 void sol_cuda_info(char *text, size_t bytes);
 void sol_cuda_query(sol_comm_t comm, sol_comm_info_t *info);
+void sol_cuda_runs_on(sol_comm_t comm, char *text, size_t bytes);
 bool sol_cuda_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at);
 
 #endif

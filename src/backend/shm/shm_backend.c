@@ -181,6 +181,13 @@ static void shm_query(sol_comm_t comm, sol_comm_info_t *info)
     info->oversubscribed = s->oversubscribed;
 }
 
+static void shm_runs_on(sol_comm_t comm, char *text, size_t bytes)
+{
+    const sol_shm_t *s = comm->state;
+    snprintf(text, bytes, "%s%s", sol_isa_name(s->isa),
+             s->oversubscribed ? ", fewer CPUs than ranks" : "");
+}
+
 static sol_status_t shm_probe(char *why, size_t why_bytes)
 {
     (void)why;
@@ -224,4 +231,5 @@ const sol_backend_t sol_backend_shm = {
     .shrunk = shm_shrunk,
     .whereabouts = sol_shm_whereabouts,
     .skew = sol_shm_skew,
+    .runs_on = shm_runs_on,
 };
