@@ -16,7 +16,7 @@
 
 /* Inlined, as on the GPU: a barrier is known by the calls that lead to it. */
 #define SOL_GPU_FN static inline __attribute__((unused, always_inline))
-#define SOL_GPU_RARE static
+#define SOL_GPU_RARE static __attribute__((unused))
 
 /* One variable a CTA. */
 #define SOL_SHARED(type, name)                                                                     \
@@ -246,6 +246,10 @@ SOL_GPU_FN float sol_div_f32(float a, float b)
 {
     return a / b;
 }
+SOL_GPU_FN float sol_reciprocal_f32(float a)
+{
+    return 1.0f / a;
+}
 SOL_GPU_FN float sol_fma_f32(float a, float b, float c)
 {
     return __builtin_fmaf(a, b, c);
@@ -301,6 +305,15 @@ SOL_GPU_FN float sol_max_f32(float a, float b)
     if (a == b)
         return sol_f32_bits(sol_bits_f32(a) & sol_bits_f32(b));
     return a > b ? a : b;
+}
+
+SOL_GPU_FN uint32_t sol_permute(uint32_t low, uint32_t high, uint32_t which)
+{
+    const uint64_t bytes = low | (uint64_t)high << 32;
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (uint32_t)(bytes >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+    return r;
 }
 
 /* --- conversions
@@ -364,6 +377,18 @@ SOL_GPU_FN uint32_t sol_f16x2_from_f32(float low, float high)
 SOL_GPU_FN uint32_t sol_bf16x2_from_f32(float low, float high)
 {
     return emu_bf16(low) | emu_bf16(high) << 16;
+}
+SOL_GPU_FN uint32_t sol_max_bf16x2(uint32_t a, uint32_t b)
+{
+    return sol_bf16x2_from_f32(
+        sol_max_f32(sol_f32_bits(a << 16), sol_f32_bits(b << 16)),
+        sol_max_f32(sol_f32_bits(a & 0xffff0000u), sol_f32_bits(b & 0xffff0000u)));
+}
+SOL_GPU_FN uint32_t sol_max_f16x2(uint32_t a, uint32_t b)
+{
+    return sol_f16x2_from_f32(
+        sol_max_f32(sol_f32_from_f16(a & 0xffff), sol_f32_from_f16(b & 0xffff)),
+        sol_max_f32(sol_f32_from_f16(a >> 16), sol_f32_from_f16(b >> 16)));
 }
 SOL_GPU_FN uint32_t sol_add_bf16x2(uint32_t a, uint32_t b)
 {

@@ -80,6 +80,14 @@ void norm_case_draw(norm_case_t *c, uint64_t *random, size_t most)
         c->weight = c->aligned = true;
         c->bias = false;
     }
+    if (c->form == SOL_NORM_TWO_SHOT && below(random, 2)) { /* so have rows of whole blocks */
+        c->hidden = (1 + below(random, 8)) * 512 / ref_size(c->dtype);
+        c->norm = SOL_NORM_RMS;
+        c->output_dtype = c->quant != SOL_QUANT_NONE ? c->output_dtype : c->dtype;
+        c->output_in_place &= ref_size(c->output_dtype) == ref_size(c->dtype);
+        c->weight = c->aligned = true;
+        c->bias = false;
+    }
     c->marks = c->kind != REF_PLAIN && c->seed / 2 % 2;
     c->residual_over_input = c->residual_out && !c->residual_in_place && !c->output_in_place &&
                              !(c->shards & SOL_NORM_SHARD_RESIDUAL) && c->seed % 2;

@@ -106,7 +106,7 @@ static cudaError_t launch(struct emu_ranks *p, struct task *t, int r, bool betwe
     emu_ranks_use(p, r);
     cudaError_t e =
         t->c.form == SOL_NORM_TWO_SHOT
-            ? sol_gpu_norm_two_launch(&p->comm[r], &args, shape.ctas, flags, 1, p->stream[r])
+            ? sol_gpu_norm_two_launch(&p->comm[r], &args, &shape, flags, 1, p->stream[r])
             : sol_gpu_norm_launch(&p->comm[r], &args, &shape, flags, 1, p->stream[r]);
     if (e != cudaSuccess || !between)
         return e;
@@ -193,7 +193,8 @@ static bool run_program(uint64_t seed, int n)
 }
 
 /* Rank 1 does not come: the others end. The first to give up says for whom it waited, and ends it
- * for all: the rest may find the abort word before their own time is up. */
+ * for all: the rest may find the abort word before their own time is up, and say for whom they
+ * waited then. In two hops that may be a row's owner, who waits for rank 1. */
 static void run_absent(uint64_t seed, int n, int spread, bool two)
 {
     struct emu_ranks ranks;
@@ -210,19 +211,21 @@ static void run_absent(uint64_t seed, int n, int spread, bool two)
         norm_image_args(&t.image[r], &t.c, t.memory[r], &args);
         emu_ranks_use(&ranks, r);
         if (r != 1)
-            good = (two ? sol_gpu_norm_two_launch(&ranks.comm[r], &args, 0, 0, 7, ranks.stream[r])
-                        : sol_gpu_norm_launch(&ranks.comm[r], &args, &shape, 0, 7,
-                                              ranks.stream[r])) == cudaSuccess;
+            good =
+                (two ? sol_gpu_norm_two_launch(&ranks.comm[r], &args, &shape, 0, 7, ranks.stream[r])
+                     : sol_gpu_norm_launch(&ranks.comm[r], &args, &shape, 0, 7, ranks.stream[r])) ==
+                cudaSuccess;
     }
     for (int r = 0; r < n && good; r++)
         good = cudaStreamSynchronize(ranks.stream[r]) == cudaSuccess;
     int late = 0;
     for (int r = 0; r < n && good; r++) {
         const struct sol_gpu_error *error = ranks.comm[r].error;
-        bool first = error->fault == SOL_GPU_FAULT_TIMEOUT && error->awaited == 1;
-        late += first;
+        bool timeout = error->fault == SOL_GPU_FAULT_TIMEOUT,
+             abort = error->fault == SOL_GPU_FAULT_ABORT;
+        late += (timeout || (two && abort)) && error->awaited == 1;
         if (r != 1)
-            good = (first || error->fault == SOL_GPU_FAULT_ABORT) && error->sequence == 7;
+            good = ((timeout && (two || error->awaited == 1)) || abort) && error->sequence == 7;
     }
     good = good && late > 0;
     if (!good)

@@ -350,6 +350,11 @@ SOL_GPU_FN float sol_div_f32(float a, float b)
 {
     return __fdiv_rn(a, b);
 }
+/* 1 / a. */
+SOL_GPU_FN float sol_reciprocal_f32(float a)
+{
+    return __frcp_rn(a);
+}
 /* a * b + c, rounded once. */
 SOL_GPU_FN float sol_fma_f32(float a, float b, float c)
 {
@@ -406,6 +411,26 @@ SOL_GPU_FN uint64_t sol_bits_f64(double x)
 SOL_GPU_FN double sol_f64_bits(uint64_t x)
 {
     return __longlong_as_double((long long)x);
+}
+
+/* Four bytes of the eight of `low` and `high`, each as a hexadecimal digit of `which` says. */
+SOL_GPU_FN uint32_t sol_permute(uint32_t low, uint32_t high, uint32_t which)
+{
+    return __byte_perm(low, high, which);
+}
+
+/* The greater of two and two 16-bit floats; NaN if either is. */
+SOL_GPU_FN uint32_t sol_max_bf16x2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+SOL_GPU_FN uint32_t sol_max_f16x2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
 }
 
 /* --- conversions: exact upwards; to nearest even downwards

@@ -18,8 +18,8 @@ static cudaError_t launch_norm(struct sol_cuda *state, const sol_call_t *call, c
 {
     const struct norm_work *w = work;
     if (w->two) {
-        return sol_gpu_norm_two_launch(&state->gpu, w->args, 0, state->flags, call->sequence,
-                                       (cudaStream_t)call->stream);
+        return sol_gpu_norm_two_launch(&state->gpu, w->args, &w->shape, state->flags,
+                                       call->sequence, (cudaStream_t)call->stream);
     }
     return sol_gpu_norm_launch(&state->gpu, w->args, &w->shape, state->flags, call->sequence,
                                (cudaStream_t)call->stream);

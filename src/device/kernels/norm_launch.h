@@ -36,11 +36,12 @@ cudaError_t sol_gpu_norm_launch(const struct sol_gpu_comm *comm, const sol_norm_
                                 const struct sol_gpu_norm_shape *shape, unsigned flags,
                                 uint64_t sequence, cudaStream_t stream);
 
-/* In two hops (SOL_NORM_TWO_SHOT, and shards): at most `ctas` CTAs, 0: as many as fit. All ranks
- * launch with equal arguments. cudaErrorInvalidValue: a row is longer than half a slot. */
+/* In two hops (SOL_NORM_TWO_SHOT, and shards). Of `wished`: most_spread, spread, ctas; threads with
+ * no vectors: piece by piece. All ranks launch with equal arguments. cudaErrorInvalidValue: a row
+ * is longer than half a slot. */
 cudaError_t sol_gpu_norm_two_launch(const struct sol_gpu_comm *comm, const sol_norm_args_t *args,
-                                    int ctas, unsigned flags, uint64_t sequence,
-                                    cudaStream_t stream);
+                                    const struct sol_gpu_norm_shape *wished, unsigned flags,
+                                    uint64_t sequence, cudaStream_t stream);
 /* Rows of each owner that one kernel takes; 0: they are too long. */
 uint64_t sol_gpu_norm_two_rows(const struct sol_gpu_comm *comm, const sol_norm_args_t *args);
 
