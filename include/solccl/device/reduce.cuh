@@ -349,6 +349,24 @@ SOL_GPU_FN struct sol_vector sol_pack(const struct sol_lanes<D> &acc)
     return v;
 }
 
+/* The same where it is known that no number is NaN. */
+template <int D> SOL_GPU_FN struct sol_vector sol_pack_numbers(const struct sol_lanes<D> &acc)
+{
+    uint32_t w[4];
+    static_assert(D == SOL_FLOAT32 || D == SOL_BFLOAT16 || D == SOL_FLOAT16, "types of models");
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if constexpr (D == SOL_FLOAT32)
+            w[i] = sol_bits_f32(acc.x[i]);
+        else if constexpr (D == SOL_BFLOAT16)
+            w[i] = sol_bf16x2_from_f32(acc.x[2 * i], acc.x[2 * i + 1]);
+        else
+            w[i] = sol_f16x2_from_f32(acc.x[2 * i], acc.x[2 * i + 1]);
+    }
+    const struct sol_vector v = {w[0] | (uint64_t)w[1] << 32, w[2] | (uint64_t)w[3] << 32};
+    return v;
+}
+
 /* Bring the accumulator of a type narrower than it back into the type's range. */
 template <int D> SOL_GPU_FN typename sol_element<D>::acc sol_wrap(typename sol_element<D>::acc x)
 {
