@@ -4,6 +4,8 @@
  *
  *   solccl run -n 2 moe-perf [--tokens T,T...] [--hidden H] [--top-k K] [--experts E]
  *                            [--backend cuda] [--kernel-us U] [--hop-us U] [--link-gbs B]
+ *   moe-perf --threads 2 ...   ranks are threads, which share GPUs where there are fewer: what
+ *                              kernels cost, not what a link does
  *
  * Rows for each number of tokens a rank and each form: bf16, and fp8 on the way there. Routes are
  * drawn at random: every expert is as likely as another, none twice for a token. us_p50 is the
@@ -15,6 +17,7 @@
  * turns with the calls. GPU ranks: graphs of OPS pairs, and of OPS dispatches, of which a combine
  * is the difference; the bound is that of docs/moe.md.
  */
+#include <pthread.h>
 #include <solccl/moe.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -34,6 +37,12 @@ enum what { DISPATCH, COMBINE, COPY, WHATS };
 static const char *const names[] = {"moe_dispatch", "moe_combine"};
 
 static struct {
+    size_t tokens[LIST], hidden;
+    int ntokens, top_k, experts, threads;
+    bool cuda;
+} wanted = {.hidden = 7168, .top_k = 8, .experts = 256};
+
+static _Thread_local struct {
     int rank, nranks;
     bool cuda;
     sol_comm_t host, comm;
@@ -49,7 +58,7 @@ static struct {
     int64_t *idx, *idx_host;
     int32_t *counts;
     size_t sent_rows, here_rows; /* to other ranks; of this rank's experts: the largest of all */
-} b = {.max_tokens = 128, .hidden = 7168, .top_k = 8, .experts = 256};
+} b;
 
 static double kernel_us = 0.79, hop_us = 0.66, link_gbs = 388;
 
@@ -104,24 +113,35 @@ static void copy(void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-static void open_ranks(void)
+static sol_unique_id_t host_id, gpu_id; /* of ranks that are threads */
+
+static void open_rank(sol_comm_t *comm, sol_backend_kind_t backend, const sol_unique_id_t *id)
 {
     sol_comm_config_t config = SOL_COMM_CONFIG_INIT;
-    config.backend = SOL_BACKEND_CPU;
-    SOL(sol_comm_create_from_env(&b.host, &config));
+    config.backend = backend;
+    if (wanted.threads > 0)
+        SOL(sol_comm_create(comm, id, wanted.threads, b.rank, &config));
+    else
+        SOL(sol_comm_create_from_env(comm, &config));
+}
+
+static void open_ranks(void)
+{
+    open_rank(&b.host, SOL_BACKEND_CPU, &host_id);
     SOL(sol_comm_rank(b.host, &b.rank));
     SOL(sol_comm_size(b.host, &b.nranks));
     b.comm = b.host;
     if (!b.cuda)
         return;
 #ifdef MOE_PERF_CUDA
-    cudaStream_t stream;
-    check(cudaSetDevice(b.rank) == cudaSuccess &&
+    cudaStream_t stream = NULL;
+    int gpus = 1;
+    check(cudaGetDeviceCount(&gpus) == cudaSuccess &&
+              cudaSetDevice(wanted.threads > 0 ? b.rank % gpus : b.rank) == cudaSuccess &&
               cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess,
           "a GPU for each rank");
     b.stream = stream;
-    config.backend = SOL_BACKEND_CUDA;
-    SOL(sol_comm_create_from_env(&b.comm, &config));
+    open_rank(&b.comm, SOL_BACKEND_CUDA, &gpu_id);
 #else
     check(false, "built without CUDA");
 #endif
@@ -298,7 +318,7 @@ static void sample_cpu(size_t tokens, size_t row, float *us)
 #ifdef MOE_PERF_CUDA
 static double graph_us(cudaGraphExec_t graph)
 {
-    cudaEvent_t begin, end;
+    cudaEvent_t begin = NULL, end = NULL;
     cudaStream_t stream = (cudaStream_t)b.stream;
     float ms = 0;
     SOL(sol_barrier(b.host, NULL));
@@ -385,22 +405,64 @@ static int numbers(size_t *list, const char *text)
     return n;
 }
 
+static void run_rank(void)
+{
+    b.cuda = wanted.cuda, b.hidden = wanted.hidden;
+    b.top_k = wanted.top_k, b.experts = wanted.experts;
+    b.max_tokens = 128;
+    for (int t = 0; t < wanted.ntokens; t++)
+        b.max_tokens = wanted.tokens[t] > b.max_tokens ? wanted.tokens[t] : b.max_tokens;
+    open_ranks();
+    for (int form = 0; form < 2; form++) {
+        make(form ? SOL_QUANT_GROUP : SOL_QUANT_NONE);
+        for (int t = 0; t < wanted.ntokens; t++)
+            measure(wanted.tokens[t], form ? SOL_QUANT_GROUP : SOL_QUANT_NONE);
+        SOL(sol_moe_destroy(b.moe));
+    }
+    SOL(sol_barrier(b.host, NULL));
+    if (b.cuda)
+        SOL(sol_comm_destroy(b.comm));
+    SOL(sol_comm_destroy(b.host));
+}
+
+static void *run_thread(void *rank)
+{
+    b.rank = *(int *)rank;
+    run_rank();
+    return NULL;
+}
+
+static void run_threads(void)
+{
+    pthread_t threads[LIST];
+    int ranks[LIST];
+    SOL(sol_get_unique_id(&host_id));
+    SOL(sol_get_unique_id(&gpu_id));
+    for (int i = 0; i < wanted.threads; i++) {
+        ranks[i] = i;
+        check(pthread_create(&threads[i], NULL, run_thread, &ranks[i]) == 0, "pthread_create");
+    }
+    for (int i = 0; i < wanted.threads; i++)
+        pthread_join(threads[i], NULL);
+}
+
 int main(int argc, char **argv)
 {
-    size_t tokens[LIST];
-    int ntokens = numbers(tokens, "1,16,128");
+    wanted.ntokens = numbers(wanted.tokens, "1,16,128");
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *value = argv[i + 1];
         if (strcmp(argv[i], "--tokens") == 0)
-            ntokens = numbers(tokens, value);
+            wanted.ntokens = numbers(wanted.tokens, value);
         else if (strcmp(argv[i], "--hidden") == 0)
-            b.hidden = strtoul(value, NULL, 10);
+            wanted.hidden = strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--top-k") == 0)
-            b.top_k = atoi(value);
+            wanted.top_k = atoi(value);
         else if (strcmp(argv[i], "--experts") == 0)
-            b.experts = atoi(value);
+            wanted.experts = atoi(value);
         else if (strcmp(argv[i], "--backend") == 0)
-            b.cuda = strcmp(value, "cuda") == 0;
+            wanted.cuda = strcmp(value, "cuda") == 0;
+        else if (strcmp(argv[i], "--threads") == 0)
+            wanted.threads = atoi(value) < LIST ? atoi(value) : LIST;
         else if (strcmp(argv[i], "--kernel-us") == 0)
             kernel_us = atof(value);
         else if (strcmp(argv[i], "--hop-us") == 0)
@@ -408,18 +470,9 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--link-gbs") == 0)
             link_gbs = atof(value);
     }
-    for (int t = 0; t < ntokens; t++)
-        b.max_tokens = tokens[t] > b.max_tokens ? tokens[t] : b.max_tokens;
-    open_ranks();
-    for (int form = 0; form < 2; form++) {
-        make(form ? SOL_QUANT_GROUP : SOL_QUANT_NONE);
-        for (int t = 0; t < ntokens; t++)
-            measure(tokens[t], form ? SOL_QUANT_GROUP : SOL_QUANT_NONE);
-        SOL(sol_moe_destroy(b.moe));
-    }
-    SOL(sol_barrier(b.host, NULL));
-    if (b.cuda)
-        SOL(sol_comm_destroy(b.comm));
-    SOL(sol_comm_destroy(b.host));
+    if (wanted.threads > 0)
+        run_threads();
+    else
+        run_rank();
     return 0;
 }

@@ -226,6 +226,10 @@ SOL_GPU_FN uint32_t sol_opaque(uint32_t x)
 {
     return x;
 }
+SOL_GPU_FN uint32_t sol_count_bits(uint32_t x)
+{
+    return (uint32_t)__builtin_popcount(x);
+}
 SOL_GPU_FN uint64_t sol_clock_ns(void)
 {
     return emu_clock_ns();

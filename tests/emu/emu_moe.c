@@ -64,8 +64,10 @@ static bool open_memory(struct machine *p, const sol_dev_config_t *dev, uint32_t
     char *base[MOE_MAX_RANKS] = {NULL};
     for (int r = 0; r < p->n && image != NULL; r++) {
         use(p, r);
-        if (cudaMalloc((void **)&base[r], layout.total) != cudaSuccess)
+        if (cudaMalloc((void **)&base[r], layout.total) != cudaSuccess) {
+            free(image);
             return false;
+        }
         emu_name(base[r], "handle of rank %d", r);
         cudaMemset(base[r], 0, layout.total);
         sol_dev_fill(&layout, dev, p->n, image);
@@ -116,7 +118,7 @@ static void draw_config(sol_moe_config_t *config, uint64_t *random)
 {
     moe_config_draw(config, random, below(random, 3) ? 700 : 2600);
     if (config->max_tokens > 6)
-        config->max_tokens = 1 + below(random, below(random, 4) ? 6 : 40);
+        config->max_tokens = 1 + below(random, below(random, 4) ? 6 : 70);
     if (config->max_tokens > 8)
         config->hidden = 1 + below(random, 64);
     if (below(random, 4) == 0) /* whole vectors everywhere: the kernels for those */

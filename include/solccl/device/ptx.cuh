@@ -325,6 +325,12 @@ SOL_GPU_FN uint32_t sol_opaque(uint32_t x)
     return x;
 }
 
+/* How many bits are set. */
+SOL_GPU_FN uint32_t sol_count_bits(uint32_t x)
+{
+    return (uint32_t)__popc(x);
+}
+
 /* --- time ---------------------------------------------------------------------------------------
  */
 

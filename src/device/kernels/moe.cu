@@ -36,7 +36,7 @@ static struct places places_of(const sol_moe_shape_t *shape)
     p.epochs = 2 * p.words_parity;
     p.masks = p.epochs + 128;
     p.came = up(p.masks + 4 * tokens, 128);
-    p.plan = up(p.came + 4 * (SOL_DEV_MAX_RANKS + n * tokens), 128);
+    p.plan = up(p.came + 4 * SOL_DEV_MAX_RANKS, 128);
     p.total = p.plan + n * tokens * shape->top_k * 8;
     return p;
 }
@@ -49,6 +49,12 @@ static uint32_t head_vectors(const sol_moe_shape_t *shape)
 static uint32_t pieces(uint64_t bytes, uint32_t piece)
 {
     return (uint32_t)((bytes + piece - 1) / piece);
+}
+
+/* For sol_moe_divide. */
+static uint32_t inverse(uint32_t y)
+{
+    return y == 1 ? 0xffffffffu : (uint32_t)(((uint64_t)1 << 32) / y);
 }
 
 void sol_gpu_moe_config(const sol_moe_shape_t *shape, sol_dev_config_t *config)
@@ -107,6 +113,11 @@ static struct sol_moe_kernel kernel_of(const struct sol_gpu_moe *moe)
     m.pieces = pieces(s->row_sent, SOL_MOE_PIECE);
     m.pieces_back = pieces(s->row, SOL_MOE_BACK_PIECE);
     m.head = head_vectors(s);
+    m.marks = SOL_MOE_MAX_EXPERTS / m.experts;
+    m.marks = m.marks < SOL_MOE_MOST_MARKS ? m.marks : SOL_MOE_MOST_MARKS;
+    m.per_k = inverse(m.top_k);
+    m.per_piece = inverse(m.pieces);
+    m.per_back = inverse(m.pieces_back);
     return m;
 }
 
@@ -115,24 +126,27 @@ static struct sol_moe_kernel kernel_of(const struct sol_gpu_moe *moe)
 typedef void (*dispatch_kernel)(struct sol_moe_kernel, struct sol_moe_dispatch_call);
 typedef void (*combine_kernel)(struct sol_moe_kernel, struct sol_moe_combine_call);
 
-template <int D> static dispatch_kernel dispatch_of(bool exact)
+template <int D, bool QUANT> static dispatch_kernel dispatch_of(int nranks, bool exact)
 {
-    return exact ? sol_moe_dispatch_kernel<D, true, true> : sol_moe_dispatch_kernel<D, true, false>;
+    if (nranks <= 2)
+        return exact ? sol_moe_dispatch_kernel<D, 2, QUANT, true>
+                     : sol_moe_dispatch_kernel<D, 2, QUANT, false>;
+    return exact ? sol_moe_dispatch_kernel<D, SOL_DEV_MAX_RANKS, QUANT, true>
+                 : sol_moe_dispatch_kernel<D, SOL_DEV_MAX_RANKS, QUANT, false>;
 }
 
-static dispatch_kernel dispatch_for(sol_dtype_t dtype, bool quant, bool exact)
+static dispatch_kernel dispatch_for(sol_dtype_t dtype, int nranks, bool quant, bool exact)
 {
     if (!quant) /* bytes are bytes */
-        return exact ? sol_moe_dispatch_kernel<SOL_BFLOAT16, false, true>
-                     : sol_moe_dispatch_kernel<SOL_BFLOAT16, false, false>;
+        return dispatch_of<SOL_BFLOAT16, false>(nranks, exact);
 #ifndef SOL_MOE_ONE_TYPE
     if (dtype == SOL_FLOAT32)
-        return dispatch_of<SOL_FLOAT32>(exact);
+        return dispatch_of<SOL_FLOAT32, true>(nranks, exact);
     if (dtype == SOL_FLOAT16)
-        return dispatch_of<SOL_FLOAT16>(exact);
+        return dispatch_of<SOL_FLOAT16, true>(nranks, exact);
 #endif
     (void)dtype;
-    return dispatch_of<SOL_BFLOAT16>(exact);
+    return dispatch_of<SOL_BFLOAT16, true>(nranks, exact);
 }
 
 template <int D> static combine_kernel combine_of(int nranks, bool exact)
@@ -157,21 +171,23 @@ static combine_kernel combine_for(sol_dtype_t dtype, int nranks, bool exact)
 
 /* -------------------------------------------------------------------------------- launches */
 
-/* A warp for each piece that this rank can get in a call, and CTAs that count; within what fits. */
-static unsigned ctas_of(const struct sol_gpu_moe *moe, uint64_t pieces_each)
+/* A warp for each piece that this rank sends, and another for each that it gets if the others have
+ * as many tokens, and CTAs that count; within what fits. Any grid will do: how many tokens other
+ * ranks have is not known here. */
+#define LEAST_TOKENS 16 /* that others are taken to have */
+static struct sol_grid grid_of(const struct sol_gpu_moe *moe, uint64_t tokens, uint64_t pieces_each,
+                               unsigned most_threads, unsigned flags, cudaStream_t stream)
 {
-    const uint64_t units = moe->shape.rows_per_expert * pieces_each;
-    const uint64_t wanted =
-        moe->shape.nranks + (units + SOL_MOE_THREADS / 32 - 1) / (SOL_MOE_THREADS / 32);
-    return (unsigned)(wanted < (uint64_t)moe->max_ctas ? wanted : (uint64_t)moe->max_ctas);
-}
-
-template <class C>
-static cudaError_t enqueue(void (*kernel)(struct sol_moe_kernel, C), const struct sol_moe_kernel &m,
-                           const C &call, unsigned ctas, unsigned flags, cudaStream_t stream)
-{
-    const struct sol_grid grid = {ctas, SOL_MOE_THREADS, 1, flags, stream};
-    return sol_enqueue(kernel, grid, m, call);
+    const uint64_t n = (uint64_t)moe->shape.nranks, most = moe->shape.max_tokens;
+    const uint64_t least = most < LEAST_TOKENS ? most : LEAST_TOKENS;
+    const uint64_t units = (tokens > least ? tokens : least) * (n > 1 ? n : 2) * pieces_each;
+    const uint64_t warps = SOL_MOE_FEW_THREADS / 32, wanted = n + (units + warps - 1) / warps;
+    const uint64_t room = (uint64_t)moe->max_ctas;
+    struct sol_grid grid = {(unsigned)(wanted < room ? wanted : room), SOL_MOE_FEW_THREADS, 1,
+                            flags, stream};
+    if (units > room * warps)
+        grid.threads = most_threads;
+    return grid;
 }
 
 static bool sixteen(const void *p, size_t bytes)
@@ -200,7 +216,9 @@ cudaError_t sol_gpu_moe_dispatch(const struct sol_gpu_moe *moe, const sol_moe_di
         call.idx = (const char *)args->topk_idx;
         call.weights = (const char *)args->topk_weights;
         call.idx_bytes = (uint8_t)idx;
-        call.idx_aligned = ((uintptr_t)args->topk_idx & 3) == 0;
+        exact = exact && ((uintptr_t)args->topk_idx & (idx - 1)) == 0 &&
+                ((uintptr_t)args->topk_weights & 3) == 0;
+        call.direct = halves == 3 && args->tokens <= 32 * (size_t)m.marks; /* in one chunk */
         exact = exact && sixteen(args->x, s->row);
     }
     if (halves & 2) {
@@ -212,8 +230,10 @@ cudaError_t sol_gpu_moe_dispatch(const struct sol_gpu_moe *moe, const sol_moe_di
         exact = exact && sixteen(args->recv_x, s->row_sent) &&
                 (!s->scales || sixteen(args->recv_scales, s->scales * sizeof(float)));
     }
-    return enqueue(dispatch_for(s->dtype, s->scales != 0, exact), m, call, ctas_of(moe, m.pieces),
-                   flags, stream);
+    return sol_enqueue(dispatch_for(s->dtype, s->nranks, s->scales != 0, exact),
+                       grid_of(moe, args->tokens, m.pieces,
+                               sol_moe_threads(s->dtype, s->scales != 0), flags, stream),
+                       m, call);
 }
 
 cudaError_t sol_gpu_moe_combine(const struct sol_gpu_moe *moe, const sol_moe_combine_args_t *args,
@@ -226,21 +246,23 @@ cudaError_t sol_gpu_moe_combine(const struct sol_gpu_moe *moe, const sol_moe_com
     bool exact = sixteen(NULL, s->row);
     memset(&call, 0, sizeof call);
     call.tokens = (uint32_t)args->tokens;
-    call.halves = halves;
+    call.halves = (uint8_t)halves;
+    call.direct = halves == 3;
     call.story.sequence = sequence;
     call.story.bytes = args->tokens * s->row;
     call.story.func = SOL_GPU_WHO_COMBINE;
     if (halves & 1) {
         call.y = (const char *)args->y;
         call.weights = (const char *)args->weights;
-        exact = exact && sixteen(args->y, s->row);
+        exact = exact && sixteen(args->y, s->row) && ((uintptr_t)args->weights & 3) == 0;
     }
     if (halves & 2) {
         call.out = (char *)args->out;
         exact = exact && sixteen(args->out, s->row);
     }
-    return enqueue(combine_for(s->dtype, s->nranks, exact), m, call, ctas_of(moe, m.pieces_back),
-                   flags, stream);
+    const unsigned most = s->nranks <= 2 ? SOL_MOE_THREADS : SOL_MOE_FEW_THREADS;
+    return sol_enqueue(combine_for(s->dtype, s->nranks, exact),
+                       grid_of(moe, args->tokens, m.pieces_back, most, flags, stream), m, call);
 }
 
 cudaError_t sol_gpu_moe_preload(void)
@@ -248,11 +270,12 @@ cudaError_t sol_gpu_moe_preload(void)
     static const sol_dtype_t dtypes[] = {SOL_BFLOAT16, SOL_FLOAT16, SOL_FLOAT32};
     cudaError_t e = cudaSuccess;
     for (int d = 0; d < 3; d++)
-        for (int bits = 0; bits < 4 && e == cudaSuccess; bits++) {
-            const bool exact = bits & 1, more = bits & 2;
-            e = sol_load((const void *)combine_for(dtypes[d], more ? SOL_GPU_MAX_RANKS : 2, exact));
-            if (e == cudaSuccess)
-                e = sol_load((const void *)dispatch_for(dtypes[d], more, exact));
+        for (int bits = 0; bits < 8 && e == cudaSuccess; bits++) {
+            const int nranks = bits & 4 ? SOL_GPU_MAX_RANKS : 2;
+            const bool exact = bits & 1, quant = bits & 2;
+            e = sol_load((const void *)dispatch_for(dtypes[d], nranks, quant, exact));
+            if (e == cudaSuccess && !quant)
+                e = sol_load((const void *)combine_for(dtypes[d], nranks, exact));
         }
     return e;
 }
