@@ -208,7 +208,7 @@ run abi 60 'tests/abi/exports.sh build/gcc build/clang'
 run dropin 200 'tests/dropin/run.sh build/gcc'
 run dropin-asan 300 'tests/dropin/run.sh build/asan --path-only'
 run dropin-exports 60 'tests/dropin/exports.sh build/gcc build/clang'
-run python 300 'tests/python/run.sh build/gcc numpy fast wheel'
+run python 300 'tests/python/run.sh build/gcc numpy fast fast-asan wheel'
 run python-torch 620 'tests/python/run.sh build/gcc torch'
 run headers 60 'tests/lint/headers.sh'
 lanes kernels 1500 'tests/kernels/gate.py' \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh BUILD [numpy|fast|torch|wheel]...: the Python package over the libraries of BUILD: with NumPy on CPU
+# run.sh BUILD [numpy|fast|fast-asan|torch|wheel]...: the Python package over the libraries of BUILD: with NumPy on CPU
 # ranks, with and without the extension, the backend of torch.distributed against Gloo, and the wheel in an environment that is empty
 # but for NumPy. A part whose packages are not there is skipped; TORCH_PYTHON names a Python that has
 # PyTorch. Prints the sum of cases.
@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "$0")/../.."
 build=$(cd "$1" && pwd)
 shift
-parts=${*:-numpy fast torch wheel}
+parts=${*:-numpy fast fast-asan torch wheel}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 skipped=0
@@ -105,6 +105,30 @@ if part fast; then
         check "another value is refused" grep -q "SOLCCL_PYTHON_FAST is 'yes': expected 0 or 1" "$work/out"
     else
         echo "   (the extension was not built: skipped)" >&2
+        skipped=$((skipped + 1))
+    fi
+fi
+# The extension alone under sanitizers, in an ordinary Python, with its allocations from malloc.
+if part fast-asan; then
+    asan=$(gcc -print-file-name=libasan.so 2>/dev/null):$(gcc -print-file-name=libubsan.so 2>/dev/null)
+    include=
+    if python=$(python_with numpy) && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+        include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+    fi
+    if [ -n "$include" ] && [ -e "$include/Python.h" ] && [ -e "${asan%%:*}" ] && [ -e "${asan##*:}" ]; then
+        echo "== extension under sanitizers"
+        mkdir "$work/asan" && cp "$build/libsolccl.so" "$work/asan"
+        check "it is compiled" gcc -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined \
+            -fno-sanitize-recover=all -shared -fPIC -DPy_LIMITED_API=0x030B0000 -Iinclude "-I$include" \
+            python/fast.c -o "$work/asan/_fast.abi3.so"
+        # (Python itself leaves memory behind: leaks are looked for by counts, in fast_ranks.py)
+        timeout 240 "$build/bin/solccl" run -n 2 env LD_PRELOAD="$asan" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+            SOLCCL_LIBRARY="$work/asan/libsolccl.so" "$python" -W ignore tests/python/fast_ranks.py "$work/said.asan" \
+            >"$work/out" 2>&1
+        code=$?
+        grep -v ' warn: ' "$work/out" >"$work/shown"
+        add "$work/shown" $code
+    else
         skipped=$((skipped + 1))
     fi
 fi
