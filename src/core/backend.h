@@ -218,6 +218,11 @@ typedef struct sol_backend {
     /* For the log, in a few words: what this rank runs on ("avx2", "GPU 0 (NVIDIA H200)"). NULL:
      * nothing is to be said. */
     void (*runs_on)(sol_comm_t comm, char *text, size_t bytes);
+    /* Likewise, what no host sees of this rank's device: how often and how long it has waited for
+     * `rank`; and the ranks that it waits for at present, or did when it gave up, and since how
+     * long: which may take a look after a pause. Both NULL: run() tells (flight.h). */
+    void (*waited)(sol_comm_t comm, int rank, uint64_t *waits, uint64_t *ns);
+    uint64_t (*waiting)(sol_comm_t comm, uint64_t *ns);
 } sol_backend_t;
 
 extern const sol_backend_t sol_backend_shm;

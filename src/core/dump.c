@@ -294,10 +294,15 @@ static void put_ops(writer_t *w, sol_comm_t comm, uint64_t sequence)
 
 /* --------------------------------------------------------------------- other ranks */
 
-static void put_waiting(writer_t *w, const sol_flight_t *flight)
+static void put_waiting(writer_t *w, sol_comm_t comm)
 {
+    const sol_flight_t *flight = comm->flight;
     uint64_t ranks = SOL_FLIGHT_GET(flight->waiting_for);
     uint64_t since = SOL_FLIGHT_GET(flight->waiting_since_ns), now = sol_now_ns();
+    uint64_t ns = now > since ? now - since : 0;
+    if (comm->backend->waiting != NULL) {
+        ranks = comm->backend->waiting(comm, &ns);
+    }
     key(w, "waiting_for");
     put(w, "[");
     for (int r = 0, n = 0; r < SOL_MAX_RANKS; r++) {
@@ -308,24 +313,28 @@ static void put_waiting(writer_t *w, const sol_flight_t *flight)
     }
     put(w, "]");
     if (ranks != 0) {
-        put_member(w, "waiting_ns", now > since ? now - since : 0);
+        put_member(w, "waiting_ns", ns);
     }
 }
 
-static void put_waited(writer_t *w, const struct sol_comm *comm)
+static void put_waited(writer_t *w, sol_comm_t comm)
 {
     bool first = true;
     key(w, "waited");
     put(w, "[");
     for (int r = 0; r < comm->nranks; r++) {
         uint64_t waits = SOL_FLIGHT_GET(comm->flight->waits[r]);
+        uint64_t ns = SOL_FLIGHT_GET(comm->flight->waited_ns[r]);
+        if (comm->backend->waited != NULL) {
+            comm->backend->waited(comm, r, &waits, &ns);
+        }
         if (waits == 0) {
             continue;
         }
         put(w, first ? "{\"rank\": " : ", {\"rank\": ");
         put_number(w, (uint64_t)r);
         put_member(w, "waits", waits);
-        put_member(w, "ns", SOL_FLIGHT_GET(comm->flight->waited_ns[r]));
+        put_member(w, "ns", ns);
         put(w, "}");
         first = false;
     }
@@ -430,7 +439,7 @@ static int write_dump(sol_comm_t comm, int fd, const char *reason)
         put_text(&w, "text", comm->fatal);
         put(&w, "}");
     }
-    put_waiting(&w, comm->flight);
+    put_waiting(&w, comm);
     put_waited(&w, comm);
     put_peers(&w, comm);
     put_skew(&w, comm);

@@ -17,8 +17,8 @@
  * record is never freed, only handed on to the next communicator, so a late
  * reader finds old news at worst.
  *
- * The same place counts how long this rank waited for each other one. What a
- * kernel waits for is known on the device alone (docs/robustness.md).
+ * The same place counts how long this rank waited for each other one. What
+ * kernels waited for they count themselves (the backend's `waited`).
  */
 #ifndef SOL_CORE_FLIGHT_H
 #define SOL_CORE_FLIGHT_H

@@ -110,6 +110,16 @@ SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
     emu_rmw(p, 8, EMU_ADD, w, 0, EMU_RELAXED, EMU_SYS);
 }
 
+SOL_GPU_FN bool sol_take_u32(uint32_t *p)
+{
+    return emu_rmw(p, 4, EMU_CAS, 1, 0, EMU_ACQUIRE, EMU_GPU) == 0;
+}
+/* Lanes that wait do not come to one place together here: each is the first. */
+SOL_GPU_FN bool sol_warp_first(int)
+{
+    return true;
+}
+
 SOL_GPU_FN unsigned sol_cluster_ctas(void)
 {
     return emu_cluster_ctas();

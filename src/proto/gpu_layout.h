@@ -134,6 +134,7 @@ SOL_GPU_BOTH uint64_t sol_gpu_meeting_offset(int cta, int sender)
 struct sol_gpu_state {
     struct sol_gpu_fate fate;
     uint64_t reserved[14];
+    struct sol_gpu_waits waits; /* of a communicator's own state, also for those of its handles */
     struct sol_gpu_epoch
         epochs[SOL_GPU_EPOCHS]; /* all equal between kernels; CTA b reads the b-th */
     /* numbers of chunks, per peer and lane; see lane.cuh */

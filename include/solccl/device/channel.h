@@ -29,6 +29,7 @@
 
 struct sol_gpu_fate; /* device/fate.h */
 struct sol_gpu_error;
+struct sol_gpu_waits;
 
 /* What ends a wait that is in vain, and where that is written down. */
 struct sol_bound {
@@ -36,7 +37,8 @@ struct sol_bound {
     struct sol_gpu_error *error;
     volatile uint32_t *abort_word;
     uint64_t timeout_ns;
-    uint64_t *tickets; /* pairs of words of which the second becomes the fault, too */
+    uint64_t *tickets;           /* pairs of words of which the second becomes the fault, too */
+    struct sol_gpu_waits *waits; /* where long waits are counted; NULL: nowhere */
     int rank, ntickets;
 };
 

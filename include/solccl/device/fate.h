@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fate.h: what a rank's kernels write down when one of them gives up a wait.
+ * fate.h: what a rank's kernels write down of waits that were in vain, or long.
  * C and CUDA.
  */
 #ifndef SOL_DEVICE_FATE_H
 #define SOL_DEVICE_FATE_H
+
+#include "solccl/device/channel.h"
 
 #include <stdint.h>
 
@@ -35,6 +37,27 @@ struct sol_gpu_error {
     uint64_t epoch;          /* the device's own count */
     uint64_t detail;         /* MISMATCH: what the peer said; otherwise 0 */
     uint64_t time_ns;        /* the device's clock when it gave up */
+};
+
+/* How long all of a rank's kernels together have waited for a peer: time in which at least one
+ * thread did, in waits of SOL_WATCH_POLLS polls and more (watch.cuh). In host memory, as the error
+ * record is; only grows; each word is written by itself. */
+struct sol_gpu_waited {
+    volatile uint64_t ns, waits;
+    volatile uint64_t since, until; /* the last wait, on the device's clock */
+};
+
+/* The same in this rank's device memory, where threads add to it: one for all kernels of a
+ * communicator, those of its device communicators and handles too. */
+struct sol_gpu_wait {
+    uint64_t until; /* on the device's clock: what was waited up to here has been counted */
+    uint64_t ns, waits;
+    struct sol_gpu_waited *told; /* where a thread that has counted tells it */
+    uint32_t taken;              /* by the one thread that counts */
+    uint32_t reserved[7];
+};
+struct sol_gpu_waits {
+    struct sol_gpu_wait peer[SOL_DEV_MAX_RANKS];
 };
 
 #endif

@@ -128,6 +128,22 @@ SOL_GPU_FN void sol_push_add(uint64_t *p, uint64_t w)
     asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
 }
 
+/* A word of this rank's own memory that only its own kernels use: 0 becomes 1. False: it was not 0.
+ * Acquires. */
+SOL_GPU_FN bool sol_take_u32(uint32_t *p)
+{
+    uint32_t was;
+    asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], 0, 1;" : "=r"(was) : "l"(p) : "memory");
+    return was == 0;
+}
+
+/* Is this the first of those lanes of its warp that came here together with this `value`? */
+SOL_GPU_FN bool sol_warp_first(int value)
+{
+    const unsigned same = __match_any_sync(__activemask(), value);
+    return (threadIdx.x & 31) == __ffs((int)same) - 1;
+}
+
 /* --- clusters: CTAs that reach each other's shared memory. Without them (below sm_90) a launch has
  * clusters of one, which call none of these but sync. ----------------------------------------- */
 

@@ -8,6 +8,11 @@
  * and one test for it. The first thread to give up writes the error record; the
  * others see `dead` and follow. Kernels launched afterwards do nothing.
  *
+ * The same looks count how long was waited for whom (struct sol_gpu_waits): from a
+ * wait's first look to its last. So a wait counts for up to two rounds of polls less
+ * than it lasted, one at each end, and one that is shorter does not count; a wait
+ * for a peer that is on time executes nothing for it.
+ *
  * Why in turns: reads of one word of host memory are served one after the other,
  * about a microsecond each. When all 2,000 warps of a large grid looked, they were
  * stuck for 2 ms; the peer then waited long enough for its warps to look, and so
@@ -20,12 +25,13 @@
 #include "solccl/device/fate.h"
 #include "solccl/device/ptx.cuh"
 
-#ifndef SOL_WATCH_POLLS      /* (the emulator polls less) */
-#define SOL_WATCH_POLLS 512u /* some 0.3 ms */
+#ifndef SOL_WATCH_POLLS     /* (the emulator polls less) */
+#define SOL_WATCH_POLLS 32u /* some 10 us */
 #endif
 #ifndef SOL_WATCH_TURNS
-#define SOL_WATCH_TURNS 64u /* looks of a warp to one of them at the abort word: some 20 ms */
+#define SOL_WATCH_TURNS 1024u /* looks of a warp to one of them at the abort word: some 10 ms */
 #endif
+#define SOL_WATCH_GRAIN_NS 1000 /* what is less is left to the thread that counts next */
 
 struct sol_watch {
     uint64_t deadline; /* 0: the clock has not been looked at yet */
@@ -59,6 +65,35 @@ SOL_GPU_RARE void sol_record(const struct sol_bound &bound, const struct sol_sto
     sol_push_u32(bound.abort_word, 1); /* the peers need not wait for their own timeouts */
 }
 
+/* A thread waits for `awaited` since timeout_ns before its deadline: count what of that no other
+ * thread has counted yet. All that wait for one peer try it, one at a time does. (What stands where
+ * is also for the registers of kernels that have none left: tests/kernels/gate.py.) */
+SOL_GPU_FN void sol_watch_count(const struct sol_bound &bound, uint64_t deadline, int awaited)
+{
+    if (bound.waits == nullptr || (unsigned)awaited >= SOL_DEV_MAX_RANKS || awaited == bound.rank)
+        return;
+    struct sol_gpu_wait *w = (struct sol_gpu_wait *)sol_opaque((char *)&bound.waits->peer[awaited]);
+    if ((int64_t)(sol_clock_ns() - sol_poll_word(&w->until)) < SOL_WATCH_GRAIN_NS ||
+        !sol_warp_first(awaited) || !sol_take_u32(&w->taken))
+        return;
+    volatile struct sol_gpu_waited *told = w->told;
+    uint64_t from = sol_poll_word(&w->until);
+    if ((int64_t)(from - deadline + bound.timeout_ns) < 0) { /* nobody else waited when it began */
+        from = deadline - bound.timeout_ns;
+        sol_push_word((void *)&told->since, from);
+        sol_add_word(&w->waits, 1);
+    }
+    const uint64_t now = sol_clock_ns();
+    sol_push_word(&w->until, now);
+    sol_push_word((void *)&told->until, now);
+    from = sol_poll_word(&w->ns) + (now - from);
+    sol_push_word(&w->ns, from);
+    sol_push_word((void *)&told->ns, from);
+    sol_push_word((void *)&told->waits, sol_poll_word(&w->waits));
+    sol_fence_system(); /* who counts next finds it, and tells after it */
+    sol_push_u32(&w->taken, 0);
+}
+
 /* The number of the warp in its grid: whose turn it is. */
 SOL_GPU_FN uint32_t sol_watch_warp(void)
 {
@@ -77,10 +112,13 @@ SOL_GPU_RARE uint64_t sol_watch_look(const struct sol_bound &bound, const struct
         return 0;
     bool late = (int64_t)(now - deadline) > 0,
          turn = (look + sol_watch_warp()) % SOL_WATCH_TURNS == 0;
-    if (!late && (!turn || sol_poll_u32(bound.abort_word) == 0))
-        return deadline;
-    sol_record(bound, story, late ? SOL_GPU_FAULT_TIMEOUT : SOL_GPU_FAULT_ABORT, awaited, 0, 0);
-    return 0;
+    if (late || (turn && sol_poll_u32(bound.abort_word) != 0)) {
+        sol_record(bound, story, late ? SOL_GPU_FAULT_TIMEOUT : SOL_GPU_FAULT_ABORT, awaited, 0, 0);
+        return 0;
+    }
+    if (look > 1)
+        sol_watch_count(bound, deadline, awaited);
+    return deadline;
 }
 
 /* Called when a poll for `awaited` was in vain. True: give up. */

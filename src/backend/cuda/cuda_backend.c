@@ -122,4 +122,6 @@ const sol_backend_t sol_backend_cuda = {
     .note_shrunk = note_shrunk,
     .shrunk = shrunk,
     .whereabouts = sol_cuda_whereabouts,
+    .waited = sol_cuda_waited,
+    .waiting = sol_cuda_waiting,
 };

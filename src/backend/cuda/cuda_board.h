@@ -37,6 +37,7 @@ struct sol_cuda_called {
 struct sol_cuda_board_rank {
     struct sol_gpu_error error;                          /* written by the device */
     uint32_t arrived[SOL_GPU_MAX_RANKS];                 /* written by the device: cuda_probe.h */
+    struct sol_gpu_waited waited[SOL_GPU_MAX_RANKS];     /* the same, by peer: device/fate.h */
     struct sol_cuda_called calls[SOL_CUDA_RECENT];       /* by sequence: for texts */
     struct sol_cuda_called collectives[SOL_CUDA_RECENT]; /* by number: compared across ranks */
     _Atomic uint32_t left;                               /* it has destroyed the communicator */

@@ -26,6 +26,7 @@ sol_status_t sol_cuda_dev_window(sol_comm_t comm, const void *memory, sol_window
     bound->error = state->gpu.error;
     bound->abort_word = (volatile uint32_t *)(uintptr_t)state->gpu.abort_word;
     bound->timeout_ns = state->gpu.timeout_ns;
+    bound->waits = state->gpu.waits;
     bound->rank = comm->rank;
     return SOL_OK;
 }

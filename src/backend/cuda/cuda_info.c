@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static const struct sol_gpu_algorithm_info *algorithm_info(int id)
 {
@@ -75,6 +76,46 @@ bool sol_cuda_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at)
     const struct sol_cuda *state = sol_cuda_of(comm);
     memset(at, 0, sizeof *at);
     return sol_cuda_board_last(state->board, rank, &at->call, &at->collective);
+}
+
+void sol_cuda_waited(sol_comm_t comm, int rank, uint64_t *waits, uint64_t *ns)
+{
+    const struct sol_cuda *state = sol_cuda_of(comm);
+    *waits = *ns = 0;
+    if (state->p2p) { /* or NCCL's kernels wait, which say nothing */
+        *waits = state->board->ranks[comm->rank].waited[rank].waits;
+        *ns = state->board->ranks[comm->rank].waited[rank].ns;
+    }
+}
+
+/* A kernel that waits tells so every SOL_WATCH_POLLS polls: who has been waited for a millisecond
+ * later still is waited for. */
+uint64_t sol_cuda_waiting(sol_comm_t comm, uint64_t *ns)
+{
+    const struct sol_cuda *state = sol_cuda_of(comm);
+    const struct sol_cuda_board_rank *own = &state->board->ranks[comm->rank];
+    const struct timespec pause = {0, 1000000};
+    uint64_t before[SOL_GPU_MAX_RANKS], ranks = 0;
+    *ns = 0;
+    if (!state->p2p) {
+        return 0;
+    }
+    if (own->error.fault == SOL_GPU_FAULT_TIMEOUT) {
+        *ns = comm->timeout_ns;
+        return own->error.awaited >= 0 ? UINT64_C(1) << own->error.awaited : 0;
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        before[r] = own->waited[r].until;
+    }
+    nanosleep(&pause, NULL);
+    for (int r = 0; r < comm->nranks; r++) {
+        const uint64_t until = own->waited[r].until, since = own->waited[r].since;
+        if (until != before[r]) {
+            ranks |= UINT64_C(1) << r;
+            *ns = until - since > *ns ? until - since : *ns;
+        }
+    }
+    return ranks;
 }
 
 /* snprintf at the end of what is there. */

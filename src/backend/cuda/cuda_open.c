@@ -296,11 +296,12 @@ static sol_status_t open_staging(sol_comm_t comm, struct sol_cuda *state, uint64
     memcpy(gpu->staging, state->staging.base, sizeof gpu->staging);
     gpu->area = state_at + STATE_BYTES; /* used once there is a multicast address */
     gpu->state = (struct sol_gpu_state *)(void *)(state->staging.base[comm->rank] + state_at);
-    size_t error_at = offsetof(struct sol_cuda_board, ranks) +
-                      (size_t)comm->rank * sizeof(struct sol_cuda_board_rank) +
-                      offsetof(struct sol_cuda_board_rank, error);
-    gpu->error = (struct sol_gpu_error *)(void *)((char *)state->board_memory.device + error_at);
+    char *own = (char *)state->board_memory.device + offsetof(struct sol_cuda_board, ranks) +
+                (size_t)comm->rank * sizeof(struct sol_cuda_board_rank);
+    gpu->error = (void *)(own + offsetof(struct sol_cuda_board_rank, error));
     gpu->abort_word = (volatile uint32_t *)state->board_memory.device; /* its first member */
+    gpu->waits = &gpu->state->waits;
+    gpu->told = (void *)(own + offsetof(struct sol_cuda_board_rank, waited));
     gpu->timeout_ns = comm->timeout_ns;
     gpu->rank = comm->rank;
     gpu->nranks = comm->nranks;

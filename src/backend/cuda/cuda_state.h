@@ -207,5 +207,7 @@ void sol_cuda_info(char *text, size_t bytes);
 void sol_cuda_query(sol_comm_t comm, sol_comm_info_t *info);
 void sol_cuda_runs_on(sol_comm_t comm, char *text, size_t bytes);
 bool sol_cuda_whereabouts(sol_comm_t comm, int rank, sol_whereabouts_t *at);
+void sol_cuda_waited(sol_comm_t comm, int rank, uint64_t *waits, uint64_t *ns);
+uint64_t sol_cuda_waiting(sol_comm_t comm, uint64_t *ns);
 
 #endif

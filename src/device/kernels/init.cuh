@@ -10,7 +10,8 @@
 #include "solccl/device/gpu_word.h"
 #include <solccl/device.h>
 
-/* Data areas hold marks, all else zeros. */
+/* Data areas hold marks, all else zeros. (What was waited is counted on from what has been told: a
+ * communicator that wakes is initialised again.) */
 static __global__ void __launch_bounds__(512)
     sol_init_kernel(const __grid_constant__ struct sol_gpu_comm comm)
 {
@@ -41,6 +42,12 @@ static __global__ void sol_init_counters_kernel(const __grid_constant__ struct s
 {
     for (unsigned j = threadIdx.x; j < SOL_GPU_EPOCHS; j += blockDim.x)
         comm.state->epochs[j].epoch = epoch ? epoch : 1;
+    for (int r = 0; r < SOL_GPU_MAX_RANKS && comm.told != NULL; r++) {
+        struct sol_gpu_wait *w = &comm.state->waits.peer[r];
+        w->told = &comm.told[r];
+        w->ns = comm.told[r].ns;
+        w->waits = comm.told[r].waits;
+    }
 }
 
 #endif

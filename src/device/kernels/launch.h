@@ -47,6 +47,10 @@ struct sol_gpu_comm {
     struct sol_gpu_state *state;      /* device memory of this rank, at least that size */
     struct sol_gpu_error *error;      /* mapped host memory, as the device sees it */
     volatile uint32_t *abort_word;    /* host memory; not 0 ends all waits, of all ranks */
+    /* Where long waits are counted (device/fate.h): in the state of the communicator, and told to
+     * mapped host memory. NULL: nowhere. */
+    struct sol_gpu_waits *waits;
+    struct sol_gpu_waited *told;
     uint64_t timeout_ns;
     int rank, nranks;
     struct sol_gpu_layout layout; /* sol_gpu_layout_of(), equal on all ranks */

@@ -207,6 +207,7 @@ cudaError_t sol_gpu_transfer_await(const struct sol_gpu_comm *comm,
     args.bound.abort_word = comm->abort_word;
     args.bound.timeout_ns = comm->timeout_ns;
     args.bound.tickets = &comm->state->epochs[0].epoch;
+    args.bound.waits = comm->waits;
     args.bound.rank = comm->rank;
     args.bound.ntickets = SOL_GPU_EPOCHS;
     return enqueue(&call, sol_transfer_await_kernel, 1, 32, args);

@@ -69,6 +69,7 @@ static inline struct sol_link sol_link_of(const struct sol_gpu_comm *comm)
     l.bound.abort_word = comm->abort_word;
     l.bound.timeout_ns = comm->timeout_ns;
     l.bound.tickets = &comm->state->epochs[0].epoch;
+    l.bound.waits = comm->waits;
     l.bound.rank = rank;
     l.bound.ntickets = SOL_GPU_EPOCHS;
     return l;
