@@ -105,6 +105,7 @@ emulator() { # emulator BUILD: the kernels of GPU ranks, without a GPU
         "$1/tests/emu_kernels" --quick && "$1/tests/emu_norm" --quick &&
         "$1/tests/emu_fused" --quick && "$1/tests/emu_transfer" --quick && "$1/tests/emu_moe" --quick &&
         "$1/tests/emu_quantized" --quick && "$1/tests/emu_quantized_scale" && "$1/tests/emu_enqueue" &&
+        "$1/tests/emu_late" &&
         "$1/tests/emu_matrix" --quick --jobs 4 && tests/emu/conformance.sh "$1" quick
 }
 

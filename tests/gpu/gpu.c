@@ -131,6 +131,7 @@ int main(int argc, char **argv)
     run_table(&program, gpu_cases_fused);
     run_table(&program, gpu_cases_transfer);
     run_table(&program, gpu_cases_quantized);
+    run_table(&program, gpu_cases_late);
     run_table(&program, gpu_cases_faults);
     return program.list ? 0 : tally_finish(&program.tally);
 }

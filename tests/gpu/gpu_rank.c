@@ -49,6 +49,7 @@ bool gpu_comm(gpu_rank_t *g, int id, sol_comm_t *comm)
     config.backend = SOL_BACKEND_CUDA;
     config.timeout_ms = g->timeout_ms ? g->timeout_ms : 6000;
     config.check = g->check;
+    config.staging_bytes = g->staging_bytes;
     *comm = NULL;
     team_doing(g->team, g->rank, "creating communicator %d", id);
     return TEAM_OK(g->team, g->rank,

@@ -19,6 +19,7 @@ typedef struct gpu_rank {
     cudaStream_t stream;
     int timeout_ms; /* of gpu_comm; 0: 6000 */
     int check;
+    size_t staging_bytes; /* of gpu_comm; 0: the default */
     int32_t *host;
     size_t host_count;
 } gpu_rank_t;
@@ -38,7 +39,7 @@ typedef struct gpu_case {
 
 extern const gpu_case_t gpu_cases_graphs[], gpu_cases_faults[], gpu_cases_buffers[],
     gpu_cases_nccl[], gpu_cases_load[], gpu_cases_norm[], gpu_cases_fused[], gpu_cases_transfer[],
-    gpu_cases_moe[], gpu_cases_quantized[], gpu_cases_halves[];
+    gpu_cases_moe[], gpu_cases_quantized[], gpu_cases_halves[], gpu_cases_late[];
 
 /* A CUDA call that must succeed. */
 bool gpu_good(gpu_rank_t *g, cudaError_t error, const char *what);
