@@ -43,6 +43,7 @@ show device-bench .
 rendezvous=$BUILD/rendezvous
 [ $list = 1 ] || { rm -rf "$rendezvous" && mkdir -p "$rendezvous"; }
 if with_torch; then
+    step fast-cuda 60 "$PYTHON" tests/python/fast_cuda.py
     step torch-ranks 60 "$solccl" run -n "$gpus" "$PYTHON" -W ignore tests/python/torch_ranks.py "$rendezvous" cuda
 fi
 # shellcheck disable=SC2086

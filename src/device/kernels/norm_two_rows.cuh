@@ -132,7 +132,7 @@ SOL_GPU_FN void sol_norm_two_push_groups(const struct sol_norm_two_args &args,
         const struct sol_vector v = {w[0] | (uint64_t)w[1] << 32, w[2] | (uint64_t)w[3] << 32};
         sol_norm_two_push_all<N>(comm, ticket, slot + args.scales_at + (first + g) * 4, v);
     }
-    __syncthreads(); /* before the next row's */
+    __syncthreads(); /* before the next row's (whose sum has one too) */
 }
 
 /* The output of own row i, of one byte an element, and its scales. */
