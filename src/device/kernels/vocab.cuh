@@ -380,10 +380,11 @@ SOL_GPU_FN bool sol_vocab_receive(const struct sol_vocab_kernel_args &args,
     for (uint32_t i = threadIdx.x * 2; i < args.slot_words && good; i += blockDim.x * 2) {
         const struct sol_place place = {slot + i * 8, 0, 0};
         char *kept = sol_vocab_kept(comm, ticket) + place.at;
-        struct sol_vector in[N - 1][1], own = sol_poll_vector(kept);
+        struct sol_vector in[N - 1][1];
         good = sol_receive<N, 1, true>(comm, ticket, rank, n, 0, end, place, story, in);
         if (!good)
             break;
+        const struct sol_vector own = sol_poll_vector(kept); /* now: registers */
         sol_reset<N, 1, true>(comm, ticket, rank, n, 0, end, place);
         sol_reset_vector(kept);
         shared.keys[rank * args.slot_words + i] = own.a;
