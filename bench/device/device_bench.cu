@@ -28,10 +28,10 @@
 static float reduce_over_ranks(struct rig *rig, float mine, char *scratch)
 {
     float worst = 0; /* an all_reduce of the library's: of the slower rank's time */
-    cudaMemcpy(scratch, &mine, 4, cudaMemcpyHostToDevice);
+    cudaMemcpyAsync(scratch, &mine, 4, cudaMemcpyHostToDevice, rig->stream);
     sol_all_reduce(scratch, scratch, 1, SOL_FLOAT32, SOL_MAX, rig->comm, rig->stream);
+    cudaMemcpyAsync(&worst, scratch, 4, cudaMemcpyDeviceToHost, rig->stream);
     cudaStreamSynchronize(rig->stream);
-    cudaMemcpy(&worst, scratch, 4, cudaMemcpyDeviceToHost);
     return worst;
 }
 
@@ -90,7 +90,8 @@ static void compare(struct rig *rig, const char *name, unsigned bytes, cudaGraph
 static void check(struct rig *rig, const char *what, const char *y, unsigned bytes)
 {
     uint16_t *host = (uint16_t *)malloc(bytes);
-    cudaMemcpy(host, y, bytes, cudaMemcpyDeviceToHost);
+    cudaMemcpyAsync(host, y, bytes, cudaMemcpyDeviceToHost, rig->stream);
+    cudaStreamSynchronize(rig->stream);
     const uint16_t wanted = rig->n == 2 ? 0x4040 : 0; /* 1 + 2 in bf16 */
     long wrong = 0;
     for (unsigned i = 0; i < bytes / 2; i++)
@@ -98,7 +99,7 @@ static void check(struct rig *rig, const char *what, const char *y, unsigned byt
     if (wrong)
         printf("rank %d: %s: %u bytes: %ld wrong\n", rig->rank, what, bytes, wrong);
     rig->wrong += wrong;
-    cudaMemset((void *)y, 0, bytes);
+    cudaMemsetAsync((void *)y, 0, bytes, rig->stream);
     free(host);
 }
 
